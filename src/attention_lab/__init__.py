@@ -1,0 +1,1 @@
+"""Attention Lab: small Transformers learn tasks whose correct attention is known."""

@@ -1,0 +1,1 @@
+"""How a query finds its keys: the equation, masks, several heads."""

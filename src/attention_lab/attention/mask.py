@@ -1,0 +1,34 @@
+"""A mask is a description: which keys are real, and whether a query may look ahead."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+
+class Mask(NamedTuple):
+    """Says which keys a query may attend to, without spelling out a matrix until somebody needs one.
+
+    True always means "may attend", as in `torch.nn.functional.scaled_dot_product_attention` (and unlike
+    `torch.nn.MultiheadAttention`).
+
+    Attributes:
+        keys: True where a key is a real token, shape (B, S); None when all are.
+        causal: whether a query sees no key after itself. With fewer queries than keys the queries are the *last*
+            ones, as in decoding with a cache (PyTorch's own `is_causal` takes them to be the first).
+    """
+
+    keys: Bool[Tensor, "B S"] | None = None
+    causal: bool = False
+
+    def matrix(
+        self, num_queries: int, num_keys: int, device: torch.device | None = None
+    ) -> Bool[Tensor, "#B 1 #L S"] | None:
+        """Spells the mask out, broadcastable to (B, H, L, S); None when everything may be attended to."""
+        matrix = None if self.keys is None else self.keys[:, None, None, :]
+        if self.causal and num_queries > 1:
+            future = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
+            causal = future.tril(num_keys - num_queries)[None, None]
+            matrix = causal if matrix is None else matrix & causal
+        return matrix

@@ -1,0 +1,60 @@
+"""Attention maps in TensorBoard: the same example at every logged step, so that the slider shows heads align."""
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from attention_lab.data.batches import Batch
+from attention_lab.models.inference import evaluation_mode
+from attention_lab.models.model import SequenceModel
+from attention_lab.plotting.attention import AttentionGrid
+from attention_lab.plotting.labels import map_labels
+
+
+class AttentionMaps(Callback):
+    """Logs an image `attention/<name>/layer_<i>` for each layer of each attention, before training and at validations.
+
+    Args:
+        example: a batch of one.
+        every: draw at every n-th validation.
+    """
+
+    def __init__(self, example: Batch, every: int = 1) -> None:
+        self.example = example
+        self.every = every
+        self._validations = 0
+        self._grids: dict[str, AttentionGrid] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step == 0:
+            self._draw(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking:
+            return
+        self._validations += 1
+        if self._validations % self.every == 0:
+            self._draw(trainer, pl_module)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"validations": self._validations}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._validations = state_dict["validations"]
+
+    def _draw(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not (trainer.is_global_zero and isinstance(trainer.logger, TensorBoardLogger)):
+            return
+        network = pl_module.network
+        assert isinstance(network, SequenceModel)
+        example = Batch(*(part.to(pl_module.device) for part in self.example))
+        with evaluation_mode(network):
+            maps = network(example.source, example.target, need_weights=True).attention
+        for name, layers in maps.items():
+            for index, weights in enumerate(layers):
+                tag = f"attention/{name}/layer_{index}"
+                if tag not in self._grids:
+                    self._grids[tag] = AttentionGrid(map_labels(name, index, self.example), weights.size(1))
+                picture = self._grids[tag].paint(weights[0].float().cpu().numpy())
+                trainer.logger.experiment.add_image(tag, picture, trainer.global_step, dataformats="HWC")

@@ -1,0 +1,71 @@
+"""Progress on the terminal: a bar over all steps, and a line at every validation."""
+
+import logging
+import sys
+import time
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+
+
+class TrainingProgress(ProgressBar):
+    """One bar from the first step to the last (Lightning's own starts anew each epoch) and one line a validation.
+
+    The bar is drawn only on a terminal; the lines go to the log, so that a redirected run reads well, too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._enabled = True
+        self._started = time.monotonic()
+        self._bar: tqdm[Any] | None = None
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._started = time.monotonic()
+        if self._enabled and sys.stderr.isatty():
+            first = trainer.global_step
+            self._bar = tqdm(total=trainer.max_steps, initial=first, unit="step", leave=False, dynamic_ncols=True)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._bar is not None:
+            self._bar.update(trainer.global_step - self._bar.n)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking or not self._enabled:
+            return
+        scalars = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        if self._bar is not None:
+            self._bar.clear()
+        log.info(
+            "step %5d %5.1f s   loss %.4f   val loss %.4f   tokens %.4f   exact %.4f   aligned %.3f",
+            trainer.global_step,
+            time.monotonic() - self._started,
+            scalars.get("train/loss", float("nan")),
+            scalars["val/loss"],
+            scalars["val/token_accuracy"],
+            scalars["val/exact_match"],
+            scalars["val/alignment_hit_rate"],
+        )
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

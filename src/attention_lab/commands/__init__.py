@@ -1,0 +1,1 @@
+"""What `train.py` and `evaluate.py` do, and how they end."""

@@ -1,0 +1,134 @@
+"""What `python train.py` does: train, score the best checkpoint, say what was reached."""
+
+import logging
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, seed_everything
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from attention_lab.callbacks.alignment import AlignmentMonitor
+from attention_lab.callbacks.attention_maps import AttentionMaps
+from attention_lab.callbacks.progress import TrainingProgress
+from attention_lab.callbacks.samples import SamplePredictions
+from attention_lab.commands.quiet import quiet_libraries
+from attention_lab.composition import build_data, build_network, build_task, check_positions
+from attention_lab.configuration.checking import SettingError
+from attention_lab.configuration.settings import CallbackSettings, TrainSettings
+from attention_lab.data.batches import readable_rows
+from attention_lab.data.module import SequenceData
+from attention_lab.evaluation.checkpoint import load_trained
+from attention_lab.evaluation.report import write_json
+from attention_lab.evaluation.scoring import TestScores, test_scores
+from attention_lab.training.module import SequenceTraining
+from attention_lab.training.trainer import choose_device, make_trainer
+
+log = logging.getLogger(__name__)
+
+
+def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> None:
+    """Trains a network and leaves `checkpoints/`, `tensorboard/` and `metrics.json` in the run directory.
+
+    Args:
+        settings: the checked settings.
+        config: the same as plain types, to go into checkpoints.
+        run_dir: where everything goes.
+
+    Raises:
+        SettingError: the settings do not fit together, or not this machine.
+    """
+    if any(run_dir.glob("checkpoints/*.ckpt")):
+        raise SettingError(f"hydra.run.dir={run_dir} holds a run already; choose a new folder")
+    quiet_libraries()
+    seed_everything(settings.seed, verbose=False)
+    task = build_task(settings.task)
+    network = build_network(settings.model, settings.attention, settings.position, settings.data)
+    check_positions(network, task, settings.data)
+    data = build_data(task, settings.data, settings.seed)
+    optimizer = settings.optimizer
+    module = SequenceTraining(
+        network,
+        learning_rate=optimizer.learning_rate,
+        final_learning_rate=optimizer.final_learning_rate,
+        warmup_steps=optimizer.warmup_steps,
+        max_steps=settings.trainer.max_steps,
+        weight_decay=optimizer.weight_decay,
+        betas=(optimizer.betas[0], optimizer.betas[1]),
+        config=config,
+    )
+    trainer = make_trainer(settings, run_dir, _callbacks(settings.callbacks, data, network.alignment_attention))
+    log.info(
+        "Training %s: %d weights.",
+        type(task).__name__.lower(),
+        sum(weights.numel() for weights in network.parameters()),
+    )
+    started = time.monotonic()
+    trainer.fit(module, data)
+    seconds = time.monotonic() - started
+
+    best = run_dir / "checkpoints" / "best.ckpt"
+    trained = load_trained(best)
+    scores = test_scores(trained.network, trained.data, choose_device(settings.trainer.accelerator))
+    metrics = {
+        **scores.figures,
+        "train/steps": trainer.global_step,
+        "train/seconds": round(seconds, 2),
+        "seed": settings.seed,
+        "checkpoint": str(best),
+    }
+    write_json(metrics, run_dir / "metrics.json")
+    assert isinstance(trainer.logger, TensorBoardLogger)
+    trainer.logger.log_hyperparams(_flat(config), scores.figures, trainer.global_step)
+    trainer.logger.finalize("success")
+    _say_what_was_reached(scores, metrics, trained.step, run_dir)
+
+
+def _callbacks(settings: CallbackSettings, data: SequenceData, alignment_attention: str) -> list[Callback]:
+    rows = data.rows("validation")
+    callbacks: list[Callback] = [AlignmentMonitor(alignment_attention), TrainingProgress()]
+    example = readable_rows(rows, 1)
+    if settings.attention_maps_every and not example:
+        log.warning("No attention maps: even the shortest validation sequence is too long to be drawn.")
+    elif settings.attention_maps_every:
+        callbacks.append(AttentionMaps(rows[example[0]], settings.attention_maps_every))
+    if settings.samples_every:
+        spread = [i * (len(rows) - 1) // settings.num_samples for i in range(1, settings.num_samples + 1)]
+        callbacks.append(SamplePredictions(rows.__getitems__(spread), settings.samples_every))
+    return callbacks
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the config's leaves under their full names, as TensorBoard's HParams table wants them."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _say_what_was_reached(scores: TestScores, metrics: dict[str, Any], best_step: int, run_dir: Path) -> None:
+    figures, where = scores.figures, shlex.quote(str(run_dir))
+    log.info(
+        "\nTrained %d steps in %.1f s; the best checkpoint is that of step %d. On the test split:",
+        metrics["train/steps"],
+        metrics["train/seconds"],
+        best_step,
+    )
+    log.info(
+        "  exact match      %.4f decoded, %.4f teacher-forced",
+        figures["test/decoded_exact_match"],
+        figures["test/exact_match"],
+    )
+    log.info("  token accuracy   %.4f", figures["test/token_accuracy"])
+    log.info(
+        "  alignment        hit rate %.4f, mass %.4f (%s)",
+        figures["test/alignment_hit_rate"],
+        figures["test/alignment_mass"],
+        scores.best_head,
+    )
+    log.info("\nLook at the attention:    tensorboard --logdir %s --samples_per_plugin images=1000", where)
+    log.info("Evaluate the checkpoint:  python evaluate.py checkpoint=%s", shlex.quote(metrics["checkpoint"]))

@@ -1,0 +1,90 @@
+"""Checked settings become objects. The only place where a config chooses a class."""
+
+import importlib
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.configuration.checking import SettingError, build, factory
+from attention_lab.configuration.settings import Component, DataSettings
+from attention_lab.data.module import SequenceData
+from attention_lab.data.sampling import Split
+from attention_lab.models.model import SequenceModel
+from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.tasks.task import Task
+from attention_lab.tasks.vocabulary import num_tokens
+
+T = TypeVar("T")
+
+
+def build_task(task: Component) -> Task:
+    """Builds the task that a config describes."""
+    return build(_class(task, Task, "task"), _own_settings(task), "task")
+
+
+def build_data(task: Task, data: DataSettings, seed: int) -> SequenceData:
+    """Builds the splits' data module; sequences are drawn when they are first asked for."""
+    sizes: dict[Split, int] = {"train": data.train_size, "validation": data.validation_size, "test": data.test_size}
+    return SequenceData(task, data.space, sizes, data.batch_size, seed, data.num_workers)
+
+
+def build_network(
+    model: Component, attention: Component, position: Component, data: DataSettings
+) -> SequenceModel[Any]:
+    """Builds the network that a config describes, with freshly drawn weights."""
+    make_attention: Callable[..., MultiHeadAttention] = factory(
+        _class(attention, MultiHeadAttention, "attention"),
+        _own_settings(attention),
+        "attention",
+        given_later=("d_model", "num_heads", "dropout"),
+    )
+    make_position: Callable[..., PositionalEncoding] = factory(
+        _class(position, PositionalEncoding, "position"), _own_settings(position), "position", given_later=("d_model",)
+    )
+    return build(
+        _class(model, SequenceModel, "model"),
+        _own_settings(model),
+        "model",
+        num_tokens=num_tokens(data.vocab_size),
+        attention=make_attention,
+        position=make_position,
+    )
+
+
+def check_positions(network: SequenceModel[Any], task: Task, data: DataSettings) -> None:
+    """Refuses sequences that are longer than the network's positions reach.
+
+    Raises:
+        SettingError: a source or a target, EOS included, has more tokens than there are positions.
+    """
+    longest = task.longest(data.max_length) + 1
+    if longest > network.max_length:
+        raise SettingError(
+            f"data.max_length={data.max_length} makes sequences of {longest} tokens (EOS included), but "
+            f"position.max_len={network.max_length} holds no more than {network.max_length}"
+        )
+
+
+def _class(component: Component, base: type[T], section: str) -> Callable[..., T]:
+    """Returns the class that a component names, if it is one of ours and of the right kind.
+
+    A checkpoint's config is foreign input, so nothing outside the package is ever imported or called, and no name is
+    followed through a module that merely imports it.
+    """
+    target = component.get("_target_")
+    refusal = SettingError(f"{section}._target_={target} is not a {base.__name__} of attention_lab")
+    match = re.fullmatch(r"(attention_lab(?:\.[a-z_]+)+)\.([A-Za-z]\w*)", target) if isinstance(target, str) else None
+    if match is None:
+        raise refusal
+    try:
+        found = getattr(importlib.import_module(match[1]), match[2], None)
+    except ImportError:
+        raise refusal from None
+    if not (isinstance(found, type) and issubclass(found, base) and found.__module__ == match[1]):
+        raise refusal
+    return found
+
+
+def _own_settings(component: Component) -> dict[str, Any]:
+    return {name: value for name, value in component.items() if name != "_target_"}

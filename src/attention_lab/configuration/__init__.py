@@ -1,0 +1,1 @@
+"""From a plain config to checked settings, and from settings to objects."""

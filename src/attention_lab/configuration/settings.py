@@ -1,0 +1,222 @@
+"""Every setting of a run, with its type and what it may be. Light to import: nothing here needs torch."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from attention_lab.data.sampling import SourceSpace
+
+Component = dict[str, Any]
+"""The config of an object: `_target_`, its class, and the class's own settings."""
+
+
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """What the splits hold.
+
+    Attributes:
+        min_length: shortest source, in symbols.
+        max_length: longest source, in symbols.
+        vocab_size: how many symbols there are, specials not counted.
+        unique_symbols: whether a symbol may occur only once in a source.
+        train_size: distinct training sequences.
+        validation_size: distinct validation sequences.
+        test_size: distinct test sequences.
+        batch_size: sequences a batch.
+        num_workers: processes that assemble batches; 0 is fastest unless the main process is starved.
+    """
+
+    min_length: int
+    max_length: int
+    vocab_size: int
+    unique_symbols: bool
+    train_size: int
+    validation_size: int
+    test_size: int
+    batch_size: int
+    num_workers: int
+
+    def __post_init__(self) -> None:
+        for name in ("min_length", "vocab_size", "train_size", "validation_size", "test_size", "batch_size"):
+            _at_least(1, self, name)
+        _at_least(0, self, "num_workers")
+        if self.max_length < self.min_length:
+            raise ValueError(
+                f"max_length={self.max_length} is below min_length={self.min_length}; the longest length comes last"
+            )
+        if self.unique_symbols and self.max_length > self.vocab_size:
+            raise ValueError(
+                f"max_length={self.max_length} needs as many different symbols; with unique_symbols=true it is at "
+                f"most vocab_size={self.vocab_size}"
+            )
+        if self.vocab_size > 10**6:
+            raise ValueError(f"vocab_size={self.vocab_size} is more than a toy task needs; use at most 1000000")
+
+    @property
+    def space(self) -> SourceSpace:
+        """The sources that may be drawn."""
+        return SourceSpace(self.min_length, self.max_length, self.vocab_size, self.unique_symbols)
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """AdamW with a linear warm-up, then a cosine.
+
+    Attributes:
+        learning_rate: its peak, reached at the end of the warm-up.
+        final_learning_rate: where the cosine ends, at `trainer.max_steps`.
+        warmup_steps: steps until the peak.
+        weight_decay: decoupled weight decay.
+        betas: decay rates of the two moments.
+        gradient_clip: largest norm of the gradient; 0 does not clip.
+    """
+
+    learning_rate: float
+    final_learning_rate: float
+    warmup_steps: int
+    weight_decay: float
+    betas: list[float]
+    gradient_clip: float
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate={self.learning_rate} must be above 0")
+        if not 0 <= self.final_learning_rate <= self.learning_rate:
+            raise ValueError(
+                f"final_learning_rate={self.final_learning_rate} must lie between 0 and "
+                f"learning_rate={self.learning_rate}"
+            )
+        for name in ("warmup_steps", "weight_decay", "gradient_clip"):
+            _at_least(0, self, name)
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas={self.betas} must be two numbers, each at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """Where and how long to train.
+
+    Attributes:
+        accelerator: `auto` takes a GPU if there is one.
+        precision: `auto` is bf16-mixed on a GPU that can, else 32-true.
+        max_steps: optimiser steps at most.
+        validate_every: steps between validations.
+        deterministic: use only reproducible kernels, also on a GPU.
+    """
+
+    accelerator: Literal["auto", "cpu", "gpu"]
+    precision: Precision
+    max_steps: int
+    validate_every: int
+    deterministic: bool
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "max_steps")
+        _at_least(1, self, "validate_every")
+
+
+Monitor = Literal["val/loss", "val/token_accuracy", "val/exact_match", "val/alignment_hit_rate", "val/alignment_mass"]
+"""Every scalar that a validation logs."""
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """Which step is the best one.
+
+    Attributes:
+        monitor: the validation scalar that decides.
+        mode: whether less (`min`) or more (`max`) of it is better.
+    """
+
+    monitor: Monitor
+    mode: Literal["min", "max"]
+
+
+@dataclass(frozen=True)
+class EarlyStoppingSettings:
+    """When the task counts as solved.
+
+    Attributes:
+        monitor: the validation scalar to watch.
+        mode: whether it must fall (`min`) or rise (`max`) to `threshold`.
+        threshold: stop as soon as a validation reaches it; null trains for all `trainer.max_steps`.
+    """
+
+    monitor: Monitor
+    mode: Literal["min", "max"]
+    threshold: float | None
+
+
+@dataclass(frozen=True)
+class CallbackSettings:
+    """What is shown in TensorBoard besides scalars.
+
+    Attributes:
+        attention_maps_every: draw attention maps at every n-th validation; 0 never.
+        samples_every: show sample predictions at every n-th validation; 0 never.
+        num_samples: sample predictions to show.
+    """
+
+    attention_maps_every: int
+    samples_every: int
+    num_samples: int
+
+    def __post_init__(self) -> None:
+        _at_least(0, self, "attention_maps_every")
+        _at_least(0, self, "samples_every")
+        _at_least(1, self, "num_samples")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Everything `train.py` can be told."""
+
+    task: Component
+    model: Component
+    attention: Component
+    position: Component
+    data: DataSettings
+    optimizer: OptimizerSettings
+    trainer: TrainerSettings
+    checkpoint: CheckpointSettings
+    early_stopping: EarlyStoppingSettings
+    callbacks: CallbackSettings
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    """Everything `evaluate.py` can be told.
+
+    Attributes:
+        checkpoint: path of a checkpoint that `train.py` wrote.
+        accelerator: `auto` takes a GPU if there is one.
+        batch_size: sequences a batch; no figure depends on it.
+        num_figures: test sequences to draw attention maps of.
+    """
+
+    checkpoint: str
+    accelerator: Literal["auto", "cpu", "gpu"]
+    batch_size: int
+    num_figures: int
+
+    def __post_init__(self) -> None:
+        _at_least(1, self, "batch_size")
+        _at_least(0, self, "num_figures")
+
+
+def check_seed(seed: int) -> None:
+    """Refuses seeds that NumPy and PyTorch do not take."""
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed={seed} must lie between 0 and {2**32 - 1}")
+
+
+def _at_least(least: int, settings: object, name: str) -> None:
+    value = getattr(settings, name)
+    if value < least:
+        raise ValueError(f"{name}={value} must be at least {least}")

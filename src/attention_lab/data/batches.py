@@ -1,0 +1,97 @@
+"""Batches: rows of a split as padded tensors, cut out of whole columns."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from datasets import Dataset
+from jaxtyping import Integer
+from torch import Tensor
+from torch.utils import data
+
+from attention_lab.data.splits import ragged_column
+from attention_lab.tasks.vocabulary import BOS, EOS, PAD
+
+NOWHERE = -1
+"""The alignment of tokens that come from no source token: EOS and padding."""
+
+
+class Batch(NamedTuple):
+    """Some rows, padded on the right.
+
+    Attributes:
+        source: the source and EOS, (B, S).
+        target: what the decoder reads: BOS and the target, (B, T).
+        labels: what it should say: the target and EOS, (B, T).
+        alignment: the source position each label comes from, NOWHERE for EOS and padding, (B, T).
+    """
+
+    source: Integer[Tensor, "B S"]
+    target: Integer[Tensor, "B T"]
+    labels: Integer[Tensor, "B T"]
+    alignment: Integer[Tensor, "B T"]
+
+
+class SequenceRows(data.Dataset[Batch]):
+    """A split seen by a data loader that fetches a whole batch at once (PyTorch's `__getitems__`)."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._source, self._source_offsets = ragged_column(dataset, "source")
+        self._target, self._target_offsets = ragged_column(dataset, "target")
+        self._alignment, _ = ragged_column(dataset, "alignment")
+
+    def __len__(self) -> int:
+        return len(self._source_offsets) - 1
+
+    @property
+    def lengths(self) -> Integer[np.ndarray, " N"]:
+        """Each row's length: of source and target together, specials not counted."""
+        return self.source_lengths + np.diff(self._target_offsets)
+
+    @property
+    def source_lengths(self) -> Integer[np.ndarray, " N"]:
+        """Each source's length, specials not counted."""
+        return np.diff(self._source_offsets)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        rows = np.asarray(indices)
+        source = _padded(self._source, self._source_offsets, rows, end=EOS)
+        labels = _padded(self._target, self._target_offsets, rows, end=EOS)
+        alignment = _padded(self._alignment, self._target_offsets, rows, end=NOWHERE, padding=NOWHERE)
+        target = np.concatenate([np.full((len(rows), 1), BOS), labels[:, :-1]], axis=1)
+        # EOS is only ever said, never read: the rows that are shorter than the longest have padding in its place.
+        target[target == EOS] = PAD
+        return Batch(*(torch.from_numpy(part) for part in (source, target, labels, alignment)))
+
+
+def _padded(
+    values: np.ndarray, offsets: np.ndarray, rows: np.ndarray, end: int, padding: int = PAD
+) -> Integer[np.ndarray, "B L"]:
+    lengths = (offsets[rows + 1] - offsets[rows])[:, None]
+    place = np.arange(lengths.max() + 1)
+    inside = (offsets[rows][:, None] + place).clip(max=len(values) - 1)
+    return np.where(place < lengths, values[inside].astype(np.int64), np.where(place == lengths, end, padding))
+
+
+_READABLE = 12
+_LONGEST_DRAWN = 64
+
+
+def readable_rows(rows: SequenceRows, count: int) -> list[int]:
+    """Chooses the rows that are easiest to read when drawn: not too long, with as many different symbols as can be.
+
+    Returns:
+        The numbers of at most `count` rows of one length; none if even the shortest has over 64 symbols.
+    """
+    lengths = rows.source_lengths
+    short = lengths[lengths <= _READABLE]
+    wanted = short.max() if len(short) else lengths.min()
+    if wanted > _LONGEST_DRAWN:
+        return []
+    candidates = np.flatnonzero(lengths == wanted)[:256]
+    variety = [len(np.unique(source)) for source in rows.__getitems__(candidates.tolist()).source.numpy()]
+    return candidates[np.argsort(variety, kind="stable")[::-1]][:count].tolist()

@@ -1,0 +1,88 @@
+"""A checkpoint is everything that evaluation needs; and it may be anybody's file."""
+
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attention_lab.composition import build_data, build_network, build_task, check_positions
+from attention_lab.configuration.checking import SettingError, build
+from attention_lab.configuration.settings import TrainSettings
+from attention_lab.data.module import SequenceData
+from attention_lab.models.model import SequenceModel
+from attention_lab.tasks.task import Task
+from attention_lab.training.module import CHECKPOINT_FORMAT
+
+
+class Trained(NamedTuple):
+    """What a checkpoint holds, brought back to life.
+
+    Attributes:
+        config: the config of the run that wrote it, as plain types.
+        settings: the same, checked.
+        step: optimiser steps behind it.
+        task: what it learned.
+        data: the splits it was trained and must be tested on.
+        network: with the checkpoint's weights, in evaluation mode, on the CPU.
+    """
+
+    config: dict[str, Any]
+    settings: TrainSettings
+    step: int
+    task: Task
+    data: SequenceData
+    network: SequenceModel[Any]
+
+
+def load_trained(path: Path) -> Trained:
+    """Loads a checkpoint, from wherever it lies now and whatever device wrote it.
+
+    Raises:
+        SettingError: it is missing, broken, foreign, or does not fit its own config.
+    """
+    content = _read(path)
+    ours, weights = content.get("attention_lab"), content.get("state_dict")
+    if not (isinstance(ours, dict) and isinstance(weights, dict) and isinstance(ours.get("config"), dict)):
+        raise SettingError(f"checkpoint={path} was not written by attention_lab's train.py")
+    if ours.get("format") != CHECKPOINT_FORMAT:
+        raise SettingError(
+            f"checkpoint={path} has format {ours['format']}; this version reads format {CHECKPOINT_FORMAT}"
+        )
+    config: dict[str, Any] = ours["config"]
+    try:
+        settings = build(TrainSettings, config, "")
+        task = build_task(settings.task)
+        network = build_network(settings.model, settings.attention, settings.position, settings.data)
+        check_positions(network, task, settings.data)
+    except SettingError as error:
+        raise SettingError(f"checkpoint={path} holds a config that this version refuses: {error}") from error
+    _load_weights(network, weights, path)
+    data = build_data(task, settings.data, settings.seed)
+    return Trained(config, settings, int(content.get("global_step", 0)), task, data, network.eval())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if path.is_dir():
+        inside = path / "checkpoints" / "best.ckpt"
+        hint = f"; try checkpoint={inside}" if inside.is_file() else ""
+        raise SettingError(f"checkpoint={path} is a folder, not a file{hint}")
+    if not path.is_file():
+        raise SettingError(f"checkpoint={path} does not exist (looked for it in {Path.cwd()})")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
+        raise SettingError(f"checkpoint={path} is broken, or is no checkpoint at all") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _load_weights(network: SequenceModel[Any], weights: dict[str, Any], path: Path) -> None:
+    prefix = "network."
+    own: dict[str, Tensor] = {
+        name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)
+    }
+    try:
+        network.load_state_dict(own, strict=True)
+    except (RuntimeError, AttributeError, TypeError) as error:
+        raise SettingError(f"checkpoint={path} holds weights that do not fit its own config") from error

@@ -1,0 +1,1 @@
+"""What is measured: right tokens, right sequences, and how well attention aligns."""

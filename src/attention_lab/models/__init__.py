@@ -1,0 +1,1 @@
+"""Blocks, the networks made of them, and decoding."""

@@ -1,0 +1,141 @@
+"""The Transformer's layers: residual, then layer norm, as in the articles (post-norm)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from attention_lab.attention.key_values import KeyValues
+from attention_lab.attention.mask import Mask
+from attention_lab.attention.multi_head import MultiHeadAttention
+
+AttentionFactory = Callable[[int, int, float], MultiHeadAttention]
+"""Builds an attention from (d_model, num_heads, dropout)."""
+
+
+class BlockOutput(NamedTuple):
+    """What an encoder layer gives back; unpacks like the article's `out, attn`.
+
+    Attributes:
+        output: the new embeddings, (B, L, D).
+        weights: the self-attention, (B, H, L, L); None when not asked for.
+    """
+
+    output: Float[Tensor, "B L D"]
+    weights: Float[Tensor, "B H L L"] | None
+
+
+class TransformerBlock(nn.Module):
+    """One encoder layer: x = norm1(x + attn(x)), then norm2(x + ffn(x)).
+
+    Vaswani et al. 2017, section 3.1. Arguments, sub-modules and state-dict keys are the article's.
+
+    Args:
+        d_model: model width D.
+        num_heads: attention heads; must divide `d_model`.
+        d_ff: width of the feed-forward layer.
+        dropout: probability of dropping an activation or an attention weight while training.
+        attention: builds the attention.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        num_heads: int = 8,
+        d_ff: int = 2048,
+        dropout: float = 0.1,
+        *,
+        attention: AttentionFactory = MultiHeadAttention,
+    ) -> None:
+        super().__init__()
+        self.attn = attention(d_model, num_heads, dropout)
+        self.norm1 = nn.LayerNorm(d_model)
+        self.norm2 = nn.LayerNorm(d_model)
+        self.ffn = feed_forward(d_model, d_ff, dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B L D"],
+        mask: Mask | Bool[Tensor, "..."] | None = None,
+        *,
+        need_weights: bool = True,
+    ) -> BlockOutput:
+        """Runs the layer; `mask` is True where a query may attend, broadcastable to (B, H, L, L)."""
+        mixed, weights = self.attn(x, x, x, mask, need_weights=need_weights)
+        x = self.norm1(x + self.dropout(mixed))
+        x = self.norm2(x + self.dropout(self.ffn(x)))
+        return BlockOutput(x, weights)
+
+
+class DecoderBlockOutput(NamedTuple):
+    """What a decoder layer gives back.
+
+    Attributes:
+        output: the new embeddings, (B, L, D).
+        self_weights: attention to the target so far, (B, H, L, T); None when not asked for.
+        cross_weights: attention to the source, (B, H, L, S); None when not asked for.
+    """
+
+    output: Float[Tensor, "B L D"]
+    self_weights: Float[Tensor, "B H L T"] | None
+    cross_weights: Float[Tensor, "B H L S"] | None
+
+
+class DecoderBlock(nn.Module):
+    """One decoder layer: masked self-attention, cross-attention to the source, feed-forward; post-norm each.
+
+    Vaswani et al. 2017, section 3.1; the same arguments as `TransformerBlock`.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        num_heads: int = 8,
+        d_ff: int = 2048,
+        dropout: float = 0.1,
+        *,
+        attention: AttentionFactory = MultiHeadAttention,
+    ) -> None:
+        super().__init__()
+        self.self_attn = attention(d_model, num_heads, dropout)
+        self.cross_attn = attention(d_model, num_heads, dropout)
+        self.norm1 = nn.LayerNorm(d_model)
+        self.norm2 = nn.LayerNorm(d_model)
+        self.norm3 = nn.LayerNorm(d_model)
+        self.ffn = feed_forward(d_model, d_ff, dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B L D"],
+        history: KeyValues,
+        memory: KeyValues,
+        memory_mask: Mask | None = None,
+        *,
+        need_weights: bool = True,
+    ) -> DecoderBlockOutput:
+        """Runs the layer.
+
+        Args:
+            x: the last L of the T target tokens so far: all of them in training, one in cached decoding.
+            history: `self_attn.project` of all T tokens.
+            memory: `cross_attn.project` of the encoded source.
+            memory_mask: which source tokens are real.
+            need_weights: return both attentions.
+        """
+        causal = Mask(causal=True)
+        mixed, self_weights = self.self_attn.attend(x, history, causal, need_weights=need_weights)
+        x = self.norm1(x + self.dropout(mixed))
+        mixed, cross_weights = self.cross_attn.attend(x, memory, memory_mask, need_weights=need_weights)
+        x = self.norm2(x + self.dropout(mixed))
+        x = self.norm3(x + self.dropout(self.ffn(x)))
+        return DecoderBlockOutput(x, self_weights, cross_weights)
+
+
+def feed_forward(d_model: int, d_ff: int, dropout: float) -> nn.Sequential:
+    """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position alone (Vaswani et al. 2017, equation 2)."""
+    if d_ff < 1:
+        raise ValueError(f"d_ff={d_ff} must be at least 1")
+    return nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Dropout(dropout), nn.Linear(d_ff, d_model))

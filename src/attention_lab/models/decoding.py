@@ -1,0 +1,39 @@
+"""Free-running decoding: the network reads its own output."""
+
+import torch
+from jaxtyping import Integer
+from torch import Tensor
+
+from attention_lab.models.model import SequenceModel, State
+from attention_lab.tasks.vocabulary import BOS, EOS, PAD
+
+
+@torch.inference_mode()
+def greedy_decode(
+    model: SequenceModel[State], source: Integer[Tensor, "B S"], max_length: int
+) -> Integer[Tensor, "B T"]:
+    """Says the likeliest token, reads it, says the next, until every row has said EOS.
+
+    Args:
+        model: the network, in evaluation mode.
+        source: source tokens, padded with PAD.
+        max_length: how many tokens to say at most, EOS included.
+
+    Returns:
+        What was said, EOS included, then PAD; T <= max_length.
+
+    Raises:
+        ValueError: the model has fewer than `max_length` positions.
+    """
+    if max_length > model.max_length:
+        raise ValueError(f"max_length={max_length} is beyond the model's {model.max_length} positions")
+    tokens = source.new_full((source.size(0),), BOS)
+    running = torch.ones_like(tokens, dtype=torch.bool)
+    state = model.begin(source)
+    said: list[Tensor] = []
+    while len(said) < max_length and running.any():
+        logits, state = model.step(tokens, state)
+        tokens = logits.argmax(dim=-1).where(running, PAD)
+        running = running & (tokens != EOS)
+        said.append(tokens)
+    return torch.stack(said, dim=1)

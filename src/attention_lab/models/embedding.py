@@ -1,0 +1,41 @@
+"""From tokens to vectors that know what and where they are."""
+
+import math
+from collections.abc import Callable
+
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.tasks.vocabulary import PAD
+
+PositionFactory = Callable[[int], PositionalEncoding]
+"""Builds a position code for a model width."""
+
+
+class Embedding(nn.Module):
+    """Token embedding times √D, plus position, then dropout (Vaswani et al. 2017, sections 3.4 and 3.5).
+
+    The embeddings are drawn with standard deviation 1/√D, so that after the factor √D they are as large as the
+    position code. PyTorch's own N(0, 1) would come out √D times as large and drown it.
+
+    Args:
+        num_tokens: how many token ids there are, specials included.
+        d_model: model width D.
+        dropout: probability of dropping an activation while training.
+        position: builds the position code.
+    """
+
+    def __init__(self, num_tokens: int, d_model: int, dropout: float, position: PositionFactory) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(num_tokens, d_model, padding_idx=PAD)
+        self.position = position(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.scale = math.sqrt(d_model)
+        nn.init.normal_(self.tokens.weight, std=1 / self.scale)
+
+    def forward(
+        self, tokens: Integer[Tensor, "B L"], coordinates: Integer[Tensor, "#B L"] | None = None
+    ) -> Float[Tensor, "B L D"]:
+        """Embeds tokens; `coordinates` are their positions, 0, 1, 2, ... where not given."""
+        return self.dropout(self.position(self.tokens(tokens) * self.scale, coordinates))

@@ -1,0 +1,124 @@
+"""The Transformer of "Attention Is All You Need": an encoder, a decoder, and cross-attention between them."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from attention_lab.attention.key_values import KeyValueCache, KeyValues
+from attention_lab.attention.mask import Mask
+from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.models.blocks import AttentionFactory, DecoderBlock, TransformerBlock
+from attention_lab.models.embedding import Embedding, PositionFactory
+from attention_lab.models.model import ModelOutput, SequenceModel, attention_maps
+from attention_lab.positions.coordinates import from_start
+from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.tasks.vocabulary import PAD
+
+
+class DecodingState(NamedTuple):
+    """What the decoder keeps between two tokens.
+
+    Attributes:
+        memory: each layer's keys and values of the source, computed once.
+        memory_mask: which source tokens are real.
+        history: each layer's keys and values of the target so far.
+        position: how many target tokens there were.
+    """
+
+    memory: tuple[KeyValues, ...]
+    memory_mask: Mask
+    history: tuple[KeyValueCache, ...]
+    position: int
+
+
+class EncoderDecoder(SequenceModel[DecodingState]):
+    """An encoder-decoder Transformer (Vaswani et al. 2017, figure 1), post-norm.
+
+    Its attentions are called `encoder_self`, `decoder_self` and `decoder_cross`. Matrices are drawn Xavier-uniform, as
+    in `torch.nn.Transformer`; with `nn.Linear`'s own narrower draw the heads take several times as long to align.
+
+    Args:
+        num_tokens: how many token ids there are, specials included (V).
+        d_model: model width D.
+        num_heads: heads of every attention; must divide `d_model`.
+        num_layers: layers of the encoder, and of the decoder.
+        d_ff: width of the feed-forward layers.
+        dropout: probability of dropping an activation or an attention weight while training.
+        attention: builds an attention from (d_model, num_heads, dropout).
+        position: builds a position code from d_model.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    alignment_attention = "decoder_cross"
+
+    def __init__(
+        self,
+        num_tokens: int,
+        d_model: int = 128,
+        num_heads: int = 8,
+        num_layers: int = 1,
+        d_ff: int = 512,
+        dropout: float = 0.0,
+        *,
+        attention: AttentionFactory = MultiHeadAttention,
+        position: PositionFactory = PositionalEncoding,
+    ) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"num_layers={num_layers} must be at least 1")
+        self.source_embedding = Embedding(num_tokens, d_model, dropout, position)
+        self.target_embedding = Embedding(num_tokens, d_model, dropout, position)
+        layer = (d_model, num_heads, d_ff, dropout)
+        self.encoder = nn.ModuleList(TransformerBlock(*layer, attention=attention) for _ in range(num_layers))
+        self.decoder = nn.ModuleList(DecoderBlock(*layer, attention=attention) for _ in range(num_layers))
+        self.output = nn.Linear(d_model, num_tokens)
+        self.max_length = self.source_embedding.position.max_len
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+
+    def forward(
+        self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"], *, need_weights: bool = False
+    ) -> ModelOutput:
+        memory, memory_mask, encoder_self = self._encode(source, need_weights)
+        x = self.target_embedding(target)
+        decoder_self: list[Tensor | None] = []
+        decoder_cross: list[Tensor | None] = []
+        for block in self._decoder_blocks():
+            history, read = block.self_attn.project(x, x), block.cross_attn.project(memory, memory)
+            x, own, cross = block(x, history, read, memory_mask, need_weights=need_weights)
+            decoder_self.append(own)
+            decoder_cross.append(cross)
+        maps = {"encoder_self": encoder_self, "decoder_self": decoder_self, "decoder_cross": decoder_cross}
+        return ModelOutput(self.output(x), attention_maps(maps))
+
+    def begin(self, source: Integer[Tensor, "B S"]) -> DecodingState:
+        memory, memory_mask, _ = self._encode(source, need_weights=False)
+        projected = tuple(block.cross_attn.project(memory, memory) for block in self._decoder_blocks())
+        return DecodingState(projected, memory_mask, tuple(KeyValueCache() for _ in projected), 0)
+
+    def step(self, tokens: Integer[Tensor, " B"], state: DecodingState) -> tuple[Float[Tensor, "B V"], DecodingState]:
+        here = torch.full((1, 1), state.position, device=tokens.device)
+        x = self.target_embedding(tokens[:, None], here)
+        for block, memory, history in zip(self._decoder_blocks(), state.memory, state.history, strict=True):
+            so_far = history.append(block.self_attn.project(x, x))
+            x = block(x, so_far, memory, state.memory_mask, need_weights=False).output
+        return self.output(x[:, 0]), state._replace(position=state.position + 1)
+
+    def _encode(self, source: Tensor, need_weights: bool) -> tuple[Tensor, Mask, list[Tensor | None]]:
+        real = source != PAD
+        mask = Mask(keys=real)
+        x = self.source_embedding(source, from_start(real))
+        weights: list[Tensor | None] = []
+        for block in self.encoder:
+            x, own = block(x, mask, need_weights=need_weights)
+            weights.append(own)
+        return x, mask, weights
+
+    def _decoder_blocks(self) -> list[DecoderBlock]:
+        return [block for block in self.decoder if isinstance(block, DecoderBlock)]

@@ -1,0 +1,68 @@
+"""What training, decoding and evaluation know of a network."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+State = TypeVar("State")
+
+AttentionMaps = dict[str, tuple[Tensor, ...]]
+"""Attention weights under their address: `maps[attention][layer][:, head]` has shape (B, L, S)."""
+
+
+class ModelOutput(NamedTuple):
+    """What a network says about every target token.
+
+    Attributes:
+        logits: unnormalised log-probabilities of the next token, (B, T, V).
+        attention: the weights behind them; empty when they were not asked for.
+    """
+
+    logits: Float[Tensor, "B T V"]
+    attention: AttentionMaps
+
+
+class SequenceModel(nn.Module, ABC, Generic[State]):
+    """A network that reads a source and says a target, token by token.
+
+    `State` is whatever the network keeps between two tokens when it decodes.
+    """
+
+    max_length: int
+    """How many tokens (specials included) a source or a target may have."""
+
+    alignment_attention: str
+    """The attention whose rows are the target tokens to say and whose columns are the source tokens."""
+
+    @abstractmethod
+    def forward(
+        self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"], *, need_weights: bool = False
+    ) -> ModelOutput:
+        """Predicts every next target token at once, given the true ones before it (teacher forcing).
+
+        Args:
+            source: tokens, padded with PAD on either side.
+            target: BOS and then the target's tokens, padded with PAD on the right.
+            need_weights: return the attention weights as well; the logits stay the same up to rounding.
+        """
+
+    @abstractmethod
+    def begin(self, source: Integer[Tensor, "B S"]) -> State:
+        """Reads the source, once, for decoding."""
+
+    @abstractmethod
+    def step(self, tokens: Integer[Tensor, " B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Predicts the token after `tokens`; the state it was given is used up."""
+
+    def __call__(self, source: Tensor, target: Tensor, *, need_weights: bool = False) -> ModelOutput:
+        """Runs `forward` (typed: `nn.Module.__call__` says nothing about what it takes and gives)."""
+        return super().__call__(source, target, need_weights=need_weights)
+
+
+def attention_maps(layers: Mapping[str, Sequence[Tensor | None]]) -> AttentionMaps:
+    """Returns each attention's weights, layer by layer; nothing of an attention whose layers kept none."""
+    kept = {name: tuple(weights for weights in each if weights is not None) for name, each in layers.items()}
+    return {name: each for name, each in kept.items() if each}

@@ -1,0 +1,1 @@
+"""Numbers become figures; nothing here knows where they come from."""

@@ -1,0 +1,1 @@
+"""How a token knows where it is."""

@@ -1,0 +1,85 @@
+"""The Lightning module: what happens in a training step and in a validation step."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+
+from attention_lab.data.batches import Batch
+from attention_lab.metrics.sequence import TeacherForcedScores, token_loss
+from attention_lab.models.model import SequenceModel
+from attention_lab.training.schedule import warmup_then_cosine
+
+
+class SequenceTraining(LightningModule):
+    """Teaches a network the next token, with AdamW and a warm-up-then-cosine schedule.
+
+    Args:
+        network: what learns.
+        learning_rate: peak of the schedule.
+        final_learning_rate: its end.
+        warmup_steps: steps until the peak.
+        max_steps: steps until the end.
+        weight_decay: decoupled weight decay.
+        betas: decay rates of AdamW's two moments.
+        config: the run's whole config, as plain types; it goes into every checkpoint.
+    """
+
+    def __init__(
+        self,
+        network: SequenceModel[Any],
+        *,
+        learning_rate: float,
+        final_learning_rate: float,
+        warmup_steps: int,
+        max_steps: int,
+        weight_decay: float,
+        betas: tuple[float, float],
+        config: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.betas = betas
+        self.config = config
+        self._schedule = partial(
+            warmup_then_cosine,
+            warmup_steps=warmup_steps,
+            max_steps=max_steps,
+            final=final_learning_rate / learning_rate,
+        )
+        self.validation_scores = TeacherForcedScores()
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        logits = self.network(batch.source, batch.target).logits
+        loss = token_loss(logits, batch.labels)
+        self.log("train/loss", loss)
+        return loss
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
+        """Scores a batch and hands what the network said, attention included, to the callbacks."""
+        output = self.network(batch.source, batch.target, need_weights=True)
+        self.validation_scores.update(output.logits, batch.labels)
+        return output._asdict()
+
+    def on_validation_epoch_end(self) -> None:
+        self.log_dict({f"val/{name}": value for name, value in self.validation_scores.compute().items()})
+        self.validation_scores.reset()
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer = torch.optim.AdamW(
+            self.network.parameters(), lr=self.learning_rate, betas=self.betas, weight_decay=self.weight_decay
+        )
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self._schedule)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["attention_lab"] = {"format": CHECKPOINT_FORMAT, "config": self.config}
+
+
+CHECKPOINT_FORMAT = 1
+"""Version of what this project adds to Lightning's checkpoints."""

@@ -1,0 +1,71 @@
+"""How training ends: at its last step with a validation, or at a signal with a checkpoint."""
+
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from attention_lab.signals import Interrupted
+
+
+class StopOnSignal(Callback):
+    """Finishes the batch at hand on Ctrl-C or SIGTERM, writes `last.ckpt` and raises `Interrupted`.
+
+    A signal that comes in the middle of an optimiser step must not leave half of it in the checkpoint, so the handler
+    only takes note. Lightning itself would exit with status 0 on SIGTERM and with 1 on Ctrl-C.
+
+    Args:
+        checkpoint: where to save.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.checkpoint = checkpoint
+        self._received: int | None = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Lightning has put its own handlers in place by now and takes these away with them when it is done.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._take_note)
+            signal.signal(signal.SIGINT, self._take_note)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._stop_if_told(trainer)
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        self._stop_if_told(trainer)
+
+    def _take_note(self, signum: int, frame: FrameType | None) -> None:
+        self._received = signum
+
+    def _stop_if_told(self, trainer: Trainer) -> None:
+        if self._received is not None:
+            trainer.save_checkpoint(self.checkpoint)
+            raise Interrupted(self._received)
+
+
+class ValidateAtTheEnd(Callback):
+    """Sees to it that the last step is validated, whether or not it is a multiple of the validation interval.
+
+    Without it the weights of the last steps could never become the best checkpoint, and a run shorter than the
+    interval would have none at all.
+    """
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step >= trainer.max_steps:
+            # Lightning validates before it stops early.
+            trainer.should_stop = True

@@ -1,0 +1,90 @@
+"""The Lightning trainer: where to run, how long, and which steps to keep."""
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from attention_lab.configuration.checking import SettingError
+from attention_lab.configuration.settings import Precision, TrainSettings
+from attention_lab.training.stopping import StopOnSignal, ValidateAtTheEnd
+
+
+def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callback]) -> Trainer:
+    """Builds the trainer for a run.
+
+    Args:
+        settings: the run's settings.
+        run_dir: gets `checkpoints/best.ckpt`, `checkpoints/last.ckpt` and `tensorboard/`.
+        callbacks: what to show; what keeps and stops a run is added here.
+
+    Raises:
+        SettingError: the device is not there, or cannot run at that precision.
+    """
+    device = choose_device(settings.trainer.accelerator)
+    return Trainer(
+        accelerator="gpu" if device.type == "cuda" else "cpu",
+        devices=1,
+        precision=_precision(settings.trainer.precision, device),
+        max_steps=settings.trainer.max_steps,
+        max_epochs=-1,
+        val_check_interval=settings.trainer.validate_every,
+        check_val_every_n_epoch=None,
+        num_sanity_val_steps=0,
+        log_every_n_steps=10,
+        gradient_clip_val=settings.optimizer.gradient_clip or None,
+        deterministic=settings.trainer.deterministic,
+        logger=TensorBoardLogger(run_dir, name=None, version="tensorboard", default_hp_metric=False),
+        callbacks=[*callbacks, *_keeping_and_stopping(settings, run_dir / "checkpoints")],
+        default_root_dir=run_dir,
+        enable_model_summary=False,
+    )
+
+
+def choose_device(accelerator: str) -> torch.device:
+    """Returns where to run; `auto` takes a GPU if there is one.
+
+    Apple's GPUs are left alone: networks this small run faster beside them.
+
+    Raises:
+        SettingError: a GPU is asked for and there is none.
+    """
+    if accelerator == "gpu" and not torch.cuda.is_available():
+        raise SettingError("trainer=gpu needs a CUDA GPU and none is visible; use trainer=cpu or trainer=auto")
+    return torch.device("cpu" if accelerator == "cpu" or not torch.cuda.is_available() else "cuda")
+
+
+def _precision(asked: Precision, device: torch.device) -> Literal["32-true", "bf16-mixed", "16-mixed"]:
+    if asked == "auto":
+        return "bf16-mixed" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
+    if asked == "16-mixed" and device.type == "cpu":
+        raise SettingError("trainer.precision=16-mixed needs a GPU; on a CPU use 32-true or bf16-mixed")
+    return asked
+
+
+def _keeping_and_stopping(settings: TrainSettings, folder: Path) -> list[Callback]:
+    best = ModelCheckpoint(
+        folder,
+        filename="best",
+        monitor=settings.checkpoint.monitor,
+        mode=settings.checkpoint.mode,
+        save_last=True,
+        auto_insert_metric_name=False,
+        enable_version_counter=False,
+    )
+    callbacks: list[Callback] = [StopOnSignal(folder / "last.ckpt"), ValidateAtTheEnd(), best]
+    stopping = settings.early_stopping
+    if stopping.threshold is not None:
+        callbacks.append(
+            EarlyStopping(
+                stopping.monitor,
+                mode=stopping.mode,
+                stopping_threshold=stopping.threshold,
+                # Solved or not, there is no other reason to stop before the last step.
+                patience=settings.trainer.max_steps,
+            )
+        )
+    return callbacks

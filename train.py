@@ -1,0 +1,25 @@
+"""Train a small Transformer on a task whose correct attention is known. `python train.py --help` says how."""
+
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from attention_lab.commands.hydra_job import one_line_errors, plain, run, run_dir
+from attention_lab.configuration.checking import build
+from attention_lab.configuration.settings import TrainSettings
+
+
+@hydra.main(version_base="1.3", config_path="configs", config_name="train")
+@one_line_errors
+def main(config: DictConfig) -> None:
+    """Checks the config, and only then imports what takes seconds to import."""
+    settings = build(TrainSettings, plain(config), "")
+
+    from attention_lab.commands.train import train
+
+    train(settings, plain(config), run_dir())
+
+
+if __name__ == "__main__":
+    run(main, Path(__file__).parent / "configs", "train")
