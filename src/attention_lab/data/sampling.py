@@ -116,7 +116,7 @@ def _whole_share(space: SourceSpace, split: Split, size: int, length: int) -> In
 
 
 def _capacity(share: np.ndarray | None) -> float:
-    return math.inf if share is None else len(share)
+    return math.inf if share is None else float(len(share))
 
 
 def _pick(share: np.ndarray, count: int, key: tuple[int, ...]) -> np.ndarray:
