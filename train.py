@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-import hydra
 from omegaconf import DictConfig
 
-from attention_lab.commands.hydra_job import one_line_errors, plain, run, run_dir
+from attention_lab.commands.hydra_job import plain, run, run_dir
 from attention_lab.configuration.checking import build
 from attention_lab.configuration.settings import TrainSettings
 
 
-@hydra.main(version_base="1.3", config_path="configs", config_name="train")
-@one_line_errors
 def main(config: DictConfig) -> None:
     """Checks the config, and only then imports what takes seconds to import."""
     settings = build(TrainSettings, plain(config), "")

@@ -7,13 +7,13 @@ import functools
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
@@ -21,16 +21,20 @@ from attention_lab.configuration.checking import SettingError
 from attention_lab.signals import Interrupted
 
 _FULL_ERROR = "HYDRA_FULL_ERROR"
-_wants_traceback = os.environ.get(_FULL_ERROR, "0") not in ("", "0")
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """Returns the resolved config as plain types.
 
     Raises:
-        OmegaConfBaseException: a value is missing or cannot be resolved.
+        SettingError: a value is missing or refers to one that does not exist.
     """
-    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+    try:
+        return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+    except MissingMandatoryValue as error:
+        raise SettingError(f"{error.full_key} is missing; give it as {error.full_key}=VALUE") from error
+    except OmegaConfBaseException as error:
+        raise SettingError(str(error).partition("\n")[0]) from error
 
 
 def run_dir() -> Path:
@@ -38,54 +42,53 @@ def run_dir() -> Path:
     return Path(HydraConfig.get().runtime.output_dir)
 
 
-def one_line_errors(job: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
-    """Ends the process with one line and status 2 where a job raises a SettingError.
+def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -> None:
+    """Runs a job with the config that the command line asks for, and exits with the right code.
 
-    This has to happen inside the job: Hydra writes lines of its own about any exception that leaves it.
-    """
-
-    @functools.wraps(job)
-    def checked(config: DictConfig) -> None:
-        try:
-            job(config)
-        except MissingMandatoryValue as error:
-            sys.exit(_complain(f"{error.full_key} is missing; give it as {error.full_key}=VALUE"))
-        except SettingError as error:
-            if _wants_traceback:
-                raise
-            sys.exit(_complain(str(error)))
-
-    return checked
-
-
-def run(main: Callable[[], None], config_dir: Path, config_name: str) -> None:
-    """Runs a Hydra main function and exits with the right code.
-
-    What Hydra itself refuses is a user's mistake as well, told in the same way.
+    A user's mistake becomes one line on standard error; its traceback shows with HYDRA_FULL_ERROR=1 only.
 
     Args:
-        main: the decorated function.
-        config_dir: its config folder, to say which settings there are.
-        config_name: its top config.
+        job: what to do with the composed config.
+        config_dir: the folder of the configs.
+        config_name: the top config.
     """
+    import hydra
+
+    wants_traceback = os.environ.get(_FULL_ERROR, "0") not in ("", "0")
     # Hydra then hands errors on instead of printing them its own way and exiting with 1.
     os.environ[_FULL_ERROR] = "1"
     signal.signal(signal.SIGTERM, _stop)
+    running = False
+
+    @functools.wraps(job)
+    def checked(config: DictConfig) -> None:
+        nonlocal running
+        running = True
+        try:
+            job(config)
+        except SettingError as error:
+            # Here and not further out, since Hydra writes lines of its own about any exception that leaves a job.
+            sys.exit(_complain(str(error), wants_traceback))
+        running = False
+
     try:
-        main()
-    except (HydraException, OmegaConfBaseException) as error:
-        if _wants_traceback:
+        hydra.main(version_base="1.3", config_path=str(config_dir), config_name=config_name)(checked)()
+    except Interrupted as stop:
+        sys.exit(128 + stop.signum)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except Exception as error:
+        # Between jobs there is only Hydra, and what it refuses is what the user asked for.
+        if running:
             raise
         from attention_lab.commands.overrides import explain
 
-        sys.exit(_complain(explain(error, sys.argv[1:], config_dir, config_name)))
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-    except Interrupted as stop:
-        sys.exit(128 + stop.signum)
+        sys.exit(_complain(explain(error, sys.argv[1:], config_dir, config_name), wants_traceback))
 
 
-def _complain(message: str) -> int:
+def _complain(message: str, with_traceback: bool) -> int:
+    if with_traceback:
+        traceback.print_exc()
     print("error:", " ".join(message.split()), file=sys.stderr)
     return 2
 

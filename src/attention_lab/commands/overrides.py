@@ -19,22 +19,33 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path, config
     """Returns one line that names the setting, its value and what is allowed.
 
     Args:
-        error: what Hydra or OmegaConf raised.
+        error: what stopped Hydra before the job began.
         arguments: the command line, without the program's name.
         config_dir: the folder of the config groups.
         config_name: the top config.
     """
-    overrides = [argument for argument in arguments if not argument.startswith("-")]
+    # A missing config file is an OSError to Hydra, too.
+    if not isinstance(error, HydraException) and (isinstance(error, OSError) or "configure handler" in str(error)):
+        return _unwritable(error, arguments)
     groups = _groups(config_dir)
-    for text in overrides:
+    settings = _setting_names(config_dir, config_name)
+    for text in arguments:
+        if text.startswith("-"):
+            continue
         try:
             override = OverridesParser.create().parse_override(text)
         except HydraException:
             return f"{text} cannot be read; write setting=value, and put quotes around a value with special characters"
-        complaint = _wrong_choice(override, groups) or _wrong_name(override, groups, config_dir, config_name)
+        complaint = _wrong_choice(override, groups, settings) or _wrong_name(override, groups, settings)
         if complaint:
             return complaint
-    return next(line for line in str(error).splitlines() if line.strip())
+    return next((line for line in str(error).splitlines() if line.strip()), repr(error))
+
+
+def _unwritable(error: Exception, arguments: Sequence[str]) -> str:
+    given = [text for text in arguments if text.startswith(("hydra.run.dir=", "hydra.sweep.dir="))]
+    reason = error.strerror if isinstance(error, OSError) else "a file in it cannot be opened"
+    return f"{given[-1] if given else 'hydra.run.dir'} cannot be written: {reason}; choose another folder"
 
 
 def _groups(config_dir: Path) -> dict[str, list[str]]:
@@ -43,14 +54,17 @@ def _groups(config_dir: Path) -> dict[str, list[str]]:
     return {folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in folders}
 
 
-def _wrong_choice(override: Override, groups: dict[str, list[str]]) -> str | None:
-    choices = groups.get(override.key_or_group)
+def _wrong_choice(override: Override, groups: dict[str, list[str]], settings: Sequence[str]) -> str | None:
+    group = override.key_or_group
+    choices = groups.get(group)
     if choices is None or override.is_delete():
         return None
-    values = [value for value in _values(override) if value not in (*choices, None)]
-    if not values:
-        return None
-    return f"{override.key_or_group}={values[0]} is not a choice{suggestion(str(values[0]), choices)}"
+    # Only a group that the config does not need, such as `experiment`, may be left out.
+    optional = not any(name.startswith(f"{group}.") for name in settings)
+    for value in _values(override):
+        if value not in choices and not (optional and value is None):
+            return f"{group}={value} is not a choice{suggestion(str(value), choices)}"
+    return None
 
 
 def _values(override: Override) -> Iterator[Any]:
@@ -61,14 +75,11 @@ def _values(override: Override) -> Iterator[Any]:
         yield override.value()
 
 
-def _wrong_name(override: Override, groups: dict[str, list[str]], config_dir: Path, config_name: str) -> str | None:
+def _wrong_name(override: Override, groups: dict[str, list[str]], settings: Sequence[str]) -> str | None:
     name = override.key_or_group
-    known = [*groups, *_setting_names(config_dir, config_name)]
-    if name.startswith("hydra.") or name.startswith("hydra/") or name in known:
+    if name.startswith(("hydra.", "hydra/")) or name in groups or name in settings:
         return None
-    if any(setting.startswith(f"{name}.") for setting in known):
-        return f"{name}={override.value()} is a section; set what is inside{suggestion(name, known)}"
-    return str(unknown(name, override.value(), known))
+    return str(unknown(name, override.value(), [*groups, *settings]))
 
 
 def _setting_names(config_dir: Path, config_name: str) -> list[str]:

@@ -80,20 +80,36 @@ def settings_of(make: Callable[..., object], besides: Iterable[str] = ()) -> dic
 
 
 def unknown(name: str, value: object, known: Iterable[str]) -> SettingError:
-    """Returns the complaint about a setting that does not exist, with the nearest names that do."""
-    return SettingError(f"{name}={value} is not a setting{suggestion(name, known)}")
+    """Returns the complaint about a setting that does not exist, with the nearest names that do.
+
+    Args:
+        name: what was asked for.
+        value: what it was to be.
+        known: the full names of the settings that there are.
+    """
+    names = [setting for setting in known if not setting.endswith("._target_")]
+    section = name.rpartition(".")[0]
+    inside = [setting for setting in names if setting.rpartition(".")[0] == section]
+    return SettingError(f"{name}={value} is not a setting{suggestion(name, names, otherwise=inside)}")
 
 
-def suggestion(given: str, known: Iterable[str]) -> str:
-    """Returns `; did you mean ...?` or, with nothing near, `; use one of ...`."""
+def suggestion(given: str, known: Iterable[str], otherwise: Iterable[str] | None = None) -> str:
+    """Returns `; did you mean ...?`, or `; use one of ...` where no name is near.
+
+    Args:
+        given: what was asked for.
+        known: what there is.
+        otherwise: what to list where nothing is near, if not all there is.
+    """
     choices = sorted(known)
-    # The wrong part is most often a section or the last word, so both are compared.
     near = difflib.get_close_matches(given, choices, n=2, cutoff=0.75)
+    # `max_steps` or `optimizer.max_steps`: the right name in no section or in a wrong one.
     last = given.rpartition(".")[2]
     near += [name for name in choices if name.rpartition(".")[2] == last and name not in near]
     if near:
         return f"; did you mean {' or '.join(near[:3])}?"
-    return f"; use one of {', '.join(choices)}"
+    listed = sorted(choices if otherwise is None else otherwise)
+    return f"; use one of {', '.join(listed)}" if listed else "; there are none in that section"
 
 
 def _join(where: str, name: object) -> str:

@@ -52,7 +52,9 @@ def make_split(task: Task, space: SourceSpace, split: Split, size: int, seed: in
     return Dataset(pa.table(columns))
 
 
-def ragged_column(dataset: Dataset, name: str) -> tuple[Integer[np.ndarray, " values"], Integer[np.ndarray, " rows+1"]]:
+def ragged_column(
+    dataset: Dataset, name: str
+) -> tuple[Integer[np.ndarray, " values"], Integer[np.ndarray, " offsets"]]:
     """Returns a list column as it lies in memory: all values in a row, and where each list begins and ends."""
     column = cast(pa.ListArray, dataset.data.column(name).combine_chunks())
     return column.values.to_numpy(), column.offsets.to_numpy()

@@ -25,8 +25,10 @@ class PositionalEncoding(nn.Module):
 
     def __init__(self, d_model: int, max_len: int = 5000) -> None:
         super().__init__()
-        if d_model < 1 or max_len < 1:
-            raise ValueError(f"d_model={d_model} and max_len={max_len} must both be at least 1")
+        if d_model < 1:
+            raise ValueError(f"d_model={d_model} must be at least 1")
+        if max_len < 1:
+            raise ValueError(f"max_len={max_len} must be at least 1")
         self.max_len = max_len
         positions = torch.arange(max_len, dtype=torch.float).unsqueeze(1)
         frequencies = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float) * (-math.log(10000.0) / d_model))
