@@ -1,10 +1,8 @@
 """Attention maps in TensorBoard: the same example at every logged step, so that the slider shows heads align."""
 
-from typing import Any
-
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 
+from attention_lab.callbacks.writer import writer_of
 from attention_lab.data.batches import Batch
 from attention_lab.models.inference import evaluation_mode
 from attention_lab.models.model import SequenceModel
@@ -17,13 +15,10 @@ class AttentionMaps(Callback):
 
     Args:
         example: a batch of one.
-        every: draw at every n-th validation.
     """
 
-    def __init__(self, example: Batch, every: int = 1) -> None:
+    def __init__(self, example: Batch) -> None:
         self.example = example
-        self.every = every
-        self._validations = 0
         self._grids: dict[str, AttentionGrid] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -31,20 +26,11 @@ class AttentionMaps(Callback):
             self._draw(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking:
-            return
-        self._validations += 1
-        if self._validations % self.every == 0:
-            self._draw(trainer, pl_module)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"validations": self._validations}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._validations = state_dict["validations"]
+        self._draw(trainer, pl_module)
 
     def _draw(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not (trainer.is_global_zero and isinstance(trainer.logger, TensorBoardLogger)):
+        writer = writer_of(trainer)
+        if writer is None:
             return
         network = pl_module.network
         assert isinstance(network, SequenceModel)
@@ -57,4 +43,4 @@ class AttentionMaps(Callback):
                 if tag not in self._grids:
                     self._grids[tag] = AttentionGrid(map_labels(name, index, self.example), weights.size(1))
                 picture = self._grids[tag].paint(weights[0].float().cpu().numpy())
-                trainer.logger.experiment.add_image(tag, picture, trainer.global_step, dataformats="HWC")
+                writer.add_image(tag, picture, trainer.global_step, dataformats="HWC")

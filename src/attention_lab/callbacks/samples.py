@@ -1,11 +1,9 @@
 """Sample predictions as text in TensorBoard."""
 
-from typing import Any
-
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 
+from attention_lab.callbacks.writer import writer_of
 from attention_lab.data.batches import Batch
 from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.inference import evaluation_mode
@@ -18,33 +16,21 @@ class SamplePredictions(Callback):
 
     Args:
         examples: the rows to say, always the same.
-        every: show them at every n-th validation.
     """
 
-    def __init__(self, examples: Batch, every: int = 1) -> None:
+    def __init__(self, examples: Batch) -> None:
         self.examples = examples
-        self.every = every
-        self._validations = 0
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking:
-            return
-        self._validations += 1
-        due = self._validations % self.every == 0
-        if not (due and trainer.is_global_zero and isinstance(trainer.logger, TensorBoardLogger)):
+        writer = writer_of(trainer)
+        if writer is None:
             return
         network = pl_module.network
         assert isinstance(network, SequenceModel)
         with evaluation_mode(network):
             said = greedy_decode(network, self.examples.source.to(pl_module.device), self.examples.labels.size(1))
         table = samples_table(self.examples, said.cpu())
-        trainer.logger.experiment.add_text("samples", table, trainer.global_step)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"validations": self._validations}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._validations = state_dict["validations"]
+        writer.add_text("samples", table, trainer.global_step)
 
 
 def samples_table(examples: Batch, said: Tensor) -> str:

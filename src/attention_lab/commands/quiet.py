@@ -14,3 +14,5 @@ def quiet_libraries() -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
     # "Consider more workers", "fewer batches than the logging interval": measured, and not true of data this small.
     warnings.filterwarnings("ignore", category=PossibleUserWarning)
+    # Lightning 2.6 calls what PyTorch 2.13 deprecates.
+    warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")

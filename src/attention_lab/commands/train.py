@@ -89,13 +89,13 @@ def _callbacks(settings: CallbackSettings, data: SequenceData, alignment_attenti
     rows = data.rows("validation")
     callbacks: list[Callback] = [AlignmentMonitor(alignment_attention), TrainingProgress()]
     example = readable_rows(rows, 1)
-    if settings.attention_maps_every and not example:
+    if settings.attention_maps and not example:
         log.warning("No attention maps: even the shortest validation sequence is too long to be drawn.")
-    elif settings.attention_maps_every:
-        callbacks.append(AttentionMaps(rows[example[0]], settings.attention_maps_every))
-    if settings.samples_every:
-        spread = [i * (len(rows) - 1) // settings.num_samples for i in range(1, settings.num_samples + 1)]
-        callbacks.append(SamplePredictions(rows.__getitems__(spread), settings.samples_every))
+    elif settings.attention_maps:
+        callbacks.append(AttentionMaps(rows[example[0]]))
+    if settings.num_samples:
+        spread = [(2 * i + 1) * len(rows) // (2 * settings.num_samples) for i in range(settings.num_samples)]
+        callbacks.append(SamplePredictions(rows.__getitems__(spread)))
     return callbacks
 
 

@@ -87,10 +87,15 @@ def unknown(name: str, value: object, known: Iterable[str]) -> SettingError:
         value: what it was to be.
         known: the full names of the settings that there are.
     """
+    asked = name
+    while isinstance(value, Mapping) and value:
+        # `+trainr.max_steps=3` arrives as a section; it is the setting inside that the user knows.
+        inner, value = next(iter(typing.cast(Mapping[str, object], value).items()))
+        asked = _join(asked, inner)
     names = [setting for setting in known if not setting.endswith("._target_")]
     section = name.rpartition(".")[0]
     inside = [setting for setting in names if setting.rpartition(".")[0] == section]
-    return SettingError(f"{name}={value} is not a setting{suggestion(name, names, otherwise=inside)}")
+    return SettingError(f"{asked}={value} is not a setting{suggestion(name, names, otherwise=inside)}")
 
 
 def suggestion(given: str, known: Iterable[str], otherwise: Iterable[str] | None = None) -> str:

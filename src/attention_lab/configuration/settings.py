@@ -151,22 +151,18 @@ class EarlyStoppingSettings:
 
 @dataclass(frozen=True)
 class CallbackSettings:
-    """What is shown in TensorBoard besides scalars.
+    """What every validation shows in TensorBoard besides scalars.
 
     Attributes:
-        attention_maps_every: draw attention maps at every n-th validation; 0 never.
-        samples_every: show sample predictions at every n-th validation; 0 never.
-        num_samples: sample predictions to show.
+        attention_maps: draw the attention of one validation example.
+        num_samples: sample predictions to show; 0 shows none.
     """
 
-    attention_maps_every: int
-    samples_every: int
+    attention_maps: bool
     num_samples: int
 
     def __post_init__(self) -> None:
-        _at_least(0, self, "attention_maps_every")
-        _at_least(0, self, "samples_every")
-        _at_least(1, self, "num_samples")
+        _at_least(0, self, "num_samples")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,12 @@ from torch.utils.data import Sampler
 
 from attention_lab.data.hashing import random_bits
 
-_POOL = 16
-"""How many batches are sorted by length together: more leave less padding, but batches that are less alike."""
+_POOL = 2
+"""How many batches are sorted by length together.
+
+More leave less padding but also batches of one length only, whose gradients pull this way and that: of 16 together,
+reverse needs twice the steps of 2 together.
+"""
 
 
 class LengthBatchSampler(Sampler[list[int]]):

@@ -7,7 +7,6 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from attention_lab.positions.sinusoidal import PositionalEncoding
-from attention_lab.tasks.vocabulary import PAD
 
 PositionFactory = Callable[[int], PositionalEncoding]
 """Builds a position code for a model width."""
@@ -16,8 +15,9 @@ PositionFactory = Callable[[int], PositionalEncoding]
 class Embedding(nn.Module):
     """Token embedding times √D, plus position, then dropout (Vaswani et al. 2017, sections 3.4 and 3.5).
 
-    The embeddings are drawn with standard deviation 1/√D, so that after the factor √D they are as large as the
-    position code. PyTorch's own N(0, 1) would come out √D times as large and drown it.
+    The embeddings are drawn with standard deviation 1/(2 √D), so that after the factor √D a token is half as large as
+    the position code's largest entry: position is what attention has to go by. With twice the deviation heads take
+    longer to align; PyTorch's own N(0, 1) comes out √D times as large as the position code and drowns it.
 
     Args:
         num_tokens: how many token ids there are, specials included.
@@ -28,11 +28,11 @@ class Embedding(nn.Module):
 
     def __init__(self, num_tokens: int, d_model: int, dropout: float, position: PositionFactory) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(num_tokens, d_model, padding_idx=PAD)
+        self.tokens = nn.Embedding(num_tokens, d_model)
         self.position = position(d_model)
         self.dropout = nn.Dropout(dropout)
         self.scale = math.sqrt(d_model)
-        nn.init.normal_(self.tokens.weight, std=1 / self.scale)
+        nn.init.normal_(self.tokens.weight, std=0.5 / self.scale)
 
     def forward(
         self, tokens: Integer[Tensor, "B L"], coordinates: Integer[Tensor, "#B L"] | None = None
