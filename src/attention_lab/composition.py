@@ -1,15 +1,16 @@
 """Checked settings become objects. The only place where a config chooses a class."""
 
 import importlib
+import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.configuration.checking import SettingError, build, factory
 from attention_lab.configuration.settings import Component, DataSettings
 from attention_lab.data.module import SequenceData
-from attention_lab.data.sampling import Split
+from attention_lab.data.sampling import SPLITS, Split
 from attention_lab.models.model import SequenceModel
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.task import Task
@@ -23,10 +24,29 @@ def build_task(task: Component) -> Task:
     return build(_class(task, Task, "task"), _own_settings(task), "task")
 
 
-def build_data(task: Task, data: DataSettings, seed: int) -> SequenceData:
-    """Builds the splits' data module; sequences are drawn when they are first asked for."""
+def build_data(
+    task: Task, data: DataSettings, seed: int, splits: Iterable[Split] = SPLITS, parts: int = 1
+) -> SequenceData:
+    """Builds the data module and draws the splits that will be needed.
+
+    Args:
+        task: what to learn.
+        data: which sequences, how many, and in which batches.
+        seed: decides the sequences and their order.
+        splits: the splits to draw now.
+        parts: parts of like lengths that a training batch is cut into.
+
+    Raises:
+        SettingError: not a single sequence belongs to one of them.
+    """
     sizes: dict[Split, int] = {"train": data.train_size, "validation": data.validation_size, "test": data.test_size}
-    return SequenceData(task, data.space, sizes, data.batch_size, seed, data.num_workers)
+    module = SequenceData(task, data.space, sizes, data.batch_size, seed, data.num_workers, parts)
+    try:
+        for split in splits:
+            module.rows(split)
+    except ValueError as error:
+        raise SettingError(f"data.{error}") from error
+    return module
 
 
 def build_network(
@@ -58,7 +78,10 @@ def check_positions(network: SequenceModel[Any], task: Task, data: DataSettings)
     Raises:
         SettingError: a source or a target, EOS included, has more tokens than there are positions.
     """
-    longest = task.longest(data.max_length) + 1
+    longest = data.max_length + 1
+    if longest <= network.max_length:
+        # Only now, since a task is asked by showing it a source of that length.
+        longest = task.longest(data.max_length) + 1
     if longest > network.max_length:
         raise SettingError(
             f"data.max_length={data.max_length} makes sequences of {longest} tokens (EOS included), but "
@@ -81,7 +104,8 @@ def _class(component: Component, base: type[T], section: str) -> Callable[..., T
         found = getattr(importlib.import_module(match[1]), match[2], None)
     except ImportError:
         raise refusal from None
-    if not (isinstance(found, type) and issubclass(found, base) and found.__module__ == match[1]):
+    ours = isinstance(found, type) and issubclass(found, base) and found.__module__ == match[1]
+    if not ours or inspect.isabstract(found):
         raise refusal
     return found
 

@@ -35,7 +35,7 @@ class AlignmentMonitor(Callback):
         self.scores.update(outputs["attention"][self.attention], batch.alignment)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        scores = self.scores.compute()
+        scores = self.scores.heads()
         best = scores.best()
         pl_module.log("val/alignment_hit_rate", scores.hit_rate[best])
         pl_module.log("val/alignment_mass", scores.mass[best])

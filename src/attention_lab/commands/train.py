@@ -46,7 +46,9 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     task = build_task(settings.task)
     network = build_network(settings.model, settings.attention, settings.position, settings.data)
     check_positions(network, task, settings.data)
-    data = build_data(task, settings.data, settings.seed)
+    device = choose_device(settings.trainer.accelerator)
+    # A CPU saves what it does not pad; a GPU has to wait for every part.
+    data = build_data(task, settings.data, settings.seed, parts=1 if device.type == "cuda" else 3)
     optimizer = settings.optimizer
     module = SequenceTraining(
         network,
@@ -70,7 +72,7 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
 
     best = run_dir / "checkpoints" / "best.ckpt"
     trained = load_trained(best)
-    scores = test_scores(trained.network, trained.data, choose_device(settings.trainer.accelerator))
+    scores = test_scores(trained.network, trained.data, device)
     metrics = {
         **scores.figures,
         "train/steps": trainer.global_step,

@@ -3,6 +3,7 @@
 import difflib
 import inspect
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -127,7 +128,16 @@ def _checked(value: object, wanted: Any, where: str) -> object:
         return build(wanted, value, where)
     if not _fits(value, wanted):
         raise SettingError(f"{where}={value} is not {_said(wanted)}")
-    return float(value) if wanted is float and isinstance(value, int) else value
+    return _converted(value, wanted)
+
+
+def _converted(value: object, wanted: Any) -> object:
+    """Makes whole numbers floats wherever floats are wanted."""
+    arguments = typing.get_args(wanted)
+    if isinstance(value, list):
+        return [_converted(item, arguments[0]) for item in typing.cast(list[object], value)]
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if is_int and (wanted is float or (float in arguments and int not in arguments)) else value
 
 
 def _fits(value: object, wanted: Any) -> bool:
@@ -139,7 +149,7 @@ def _fits(value: object, wanted: Any) -> bool:
     if origin in (list, tuple):
         return isinstance(value, list) and all(_fits(item, arguments[0]) for item in typing.cast(list[object], value))
     if wanted is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if wanted is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, origin or wanted)

@@ -55,7 +55,7 @@ class SequenceRows(data.Dataset[Batch]):
         return np.diff(self._source_offsets)
 
     def __getitem__(self, index: int) -> Batch:
-        return self.__getitems__([index])
+        return self.__getitems__([range(len(self))[index]])
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         rows = np.asarray(indices)
@@ -66,6 +66,35 @@ class SequenceRows(data.Dataset[Batch]):
         # EOS is only ever said, never read: the rows that are shorter than the longest have padding in its place.
         target[target == EOS] = PAD
         return Batch(*(torch.from_numpy(part) for part in (source, target, labels, alignment)))
+
+
+class LikeLengths(data.Dataset[Sequence[Batch]]):
+    """Hands out each batch as a few parts of like lengths, each padded only as far as it needs.
+
+    A random batch of lengths 1 to 16 is padding for the most part. Batches of one length each have none, but their
+    gradients pull this way and that: reverse then needs more than twice the steps. So the batch stays a random one and
+    is cut into parts; a step that sums over the parts does what it would do on the whole, up to rounding.
+
+    Args:
+        rows: where the batches come from.
+        parts: how many parts to cut a batch into; one pads the whole batch to its longest row.
+    """
+
+    def __init__(self, rows: SequenceRows, parts: int) -> None:
+        self.rows = rows
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Sequence[Batch]:
+        return [self.rows[index]]
+
+    def __getitems__(self, indices: Sequence[int]) -> Sequence[Batch]:
+        numbers = np.asarray(indices)
+        by_length = numbers[self.rows.lengths[numbers].argsort(kind="stable")]
+        parts = np.array_split(by_length, min(self.parts, len(by_length)))
+        return [self.rows.__getitems__(part.tolist()) for part in parts]
 
 
 def _padded(

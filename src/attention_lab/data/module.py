@@ -1,13 +1,14 @@
 """The three splits of a task, ready to be trained and evaluated on."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
 
-from attention_lab.data.batches import Batch, SequenceRows
-from attention_lab.data.sampler import LengthBatchSampler
+from attention_lab.data.batches import Batch, LikeLengths, SequenceRows
+from attention_lab.data.sampler import SeededShuffle
 from attention_lab.data.sampling import SourceSpace, Split
 from attention_lab.data.splits import make_split
 from attention_lab.tasks.task import Task
@@ -23,6 +24,7 @@ class SequenceData(LightningDataModule):
         batch_size: sequences a batch.
         seed: decides the sequences and the order of training batches.
         num_workers: processes that assemble batches; they change nothing but speed.
+        parts: parts of like lengths that a training batch is cut into; they change nothing but speed, either.
     """
 
     def __init__(
@@ -33,11 +35,13 @@ class SequenceData(LightningDataModule):
         batch_size: int,
         seed: int,
         num_workers: int = 0,
+        parts: int = 1,
     ) -> None:
         super().__init__()
         self.batch_size = batch_size
         self.seed = seed
         self.num_workers = num_workers
+        self.parts = parts
         self._task = task
         self._space = space
         self._sizes = sizes
@@ -55,22 +59,27 @@ class SequenceData(LightningDataModule):
         return self._rows[split]
 
     def loader(self, split: Split) -> DataLoader[Batch]:
-        """Returns a split in batches: training shuffled anew each epoch, the others by length."""
+        """Returns a split in batches of like lengths, always in the same order."""
         rows = self.rows(split)
+        return self._loader(rows, SequentialSampler(rows))
+
+    def train_dataloader(self) -> DataLoader[Sequence[Batch]]:
+        """Returns the training split in random batches, shuffled anew each epoch, each as parts of like lengths."""
+        rows = self.rows("train")
+        return self._loader(LikeLengths(rows, self.parts), SeededShuffle(rows, self.seed))
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        return self.loader("validation")
+
+    def _loader(self, rows: Dataset[Any], order: Sampler[int]) -> DataLoader[Any]:
         return DataLoader(
             rows,
-            batch_sampler=LengthBatchSampler(rows.lengths, self.batch_size, self.seed, shuffle=split == "train"),
+            batch_sampler=BatchSampler(order, self.batch_size, drop_last=False),
             collate_fn=_as_it_is,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             pin_memory=torch.cuda.is_available(),
         )
-
-    def train_dataloader(self) -> DataLoader[Batch]:
-        return self.loader("train")
-
-    def val_dataloader(self) -> DataLoader[Batch]:
-        return self.loader("validation")
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -18,6 +18,8 @@ SHARES: dict[Split, range] = {"test": range(0, 1), "validation": range(1, 2), "t
 
 NUM_SHARES = 10
 
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
 
 def belongs_to(split: Split, sources: Integer[np.ndarray, "N L"]) -> Bool[np.ndarray, " N"]:
     """Says which sequences a split may hold.
@@ -69,12 +71,16 @@ class SourceSpace:
         return (symbols + FIRST_SYMBOL).astype(self.dtype)
 
     def draw(self, count: int, length: int, *key: int) -> Integer[np.ndarray, "N L"]:
-        """Returns random sources of a length, repetitions possible; the same ones for the same key."""
-        if self.unique_symbols:
+        """Returns at most `count` random sources of a length, the same ones for the same key; some may be equal."""
+        if self.unique_symbols and self.vocab_size < 4 * length**2:
             bits = random_bits(count * self.vocab_size, *key).reshape(count, self.vocab_size)
-            symbols = bits.argsort(axis=1, kind="stable")[:, :length]
+            symbols = bits.argsort(axis=1, kind="stable")[:, :length].astype(np.uint64)
         else:
             symbols = random_bits(count * length, *key).reshape(count, length) % np.uint64(self.vocab_size)
+        if self.unique_symbols:
+            # With that many symbols, over eight sources in ten are free of repetitions by chance.
+            ordered = np.sort(symbols, axis=1)
+            symbols = symbols[(ordered[:, 1:] != ordered[:, :-1]).all(axis=1)]
         return (symbols + np.uint64(FIRST_SYMBOL)).astype(self.dtype)
 
 

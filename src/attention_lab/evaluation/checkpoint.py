@@ -59,7 +59,7 @@ def load_trained(path: Path) -> Trained:
     except SettingError as error:
         raise SettingError(f"checkpoint={path} holds a config that this version refuses: {error}") from error
     _load_weights(network, weights, path)
-    data = build_data(task, settings.data, settings.seed)
+    data = build_data(task, settings.data, settings.seed, splits=("validation", "test"))
     return Trained(config, settings, int(content.get("global_step", 0)), task, data, network.eval())
 
 

@@ -68,7 +68,7 @@ def _alignment(network: SequenceModel[Any], batches: DataLoader[Batch], device: 
         source, target, _, alignment = (part.to(device) for part in batch)
         maps = network(source, target, need_weights=True).attention
         scores.update(maps[network.alignment_attention], alignment)
-    return scores.compute()
+    return scores.heads()
 
 
 def _accuracy(network: SequenceModel[Any], batches: DataLoader[Batch], device: torch.device) -> dict[str, float]:

@@ -71,6 +71,13 @@ class AlignmentScores(Metric):
         self.mass = self.mass + torch.stack(mass)
         self.tokens = self.tokens + known.sum()
 
-    def compute(self) -> HeadScores:
-        """Returns the figures; NaN if there was nothing to count."""
-        return HeadScores(self.hits / self.tokens, self.mass / self.tokens)
+    def compute(self) -> Float[Tensor, "2 layers H"]:
+        """Returns hit rate and mass of every head; NaN if there was nothing to count.
+
+        One tensor, since torchmetrics takes the dimensions off any result with a single element.
+        """
+        return torch.stack([self.hits, self.mass]) / self.tokens
+
+    def heads(self) -> HeadScores:
+        """Returns the same under their names."""
+        return HeadScores(*self.compute())

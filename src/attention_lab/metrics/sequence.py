@@ -77,7 +77,8 @@ class DecodedExactMatch(Metric):
 def token_loss(logits: Float[Tensor, "B T V"], labels: Integer[Tensor, "B T"], reduction: str = "mean") -> Tensor:
     """Returns the cross-entropy over real tokens, in nats and single precision or better."""
     flat = logits.flatten(0, 1)
-    return functional.cross_entropy(flat.float(), labels.flatten(), ignore_index=PAD, reduction=reduction)
+    flat = flat.to(torch.promote_types(flat.dtype, torch.float32))
+    return functional.cross_entropy(flat, labels.flatten(), ignore_index=PAD, reduction=reduction)
 
 
 def decoded_right(said: Integer[Tensor, "B L"], labels: Integer[Tensor, "B T"]) -> Bool[Tensor, " B"]:

@@ -24,10 +24,17 @@ class Embedding(nn.Module):
         d_model: model width D.
         dropout: probability of dropping an activation while training.
         position: builds the position code.
+
+    Raises:
+        ValueError: an argument is out of its range.
     """
 
     def __init__(self, num_tokens: int, d_model: int, dropout: float, position: PositionFactory) -> None:
         super().__init__()
+        if d_model < 1:
+            raise ValueError(f"d_model={d_model} must be at least 1")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout={dropout} is not a probability; use 0 <= dropout < 1")
         self.tokens = nn.Embedding(num_tokens, d_model)
         self.position = position(d_model)
         self.dropout = nn.Dropout(dropout)

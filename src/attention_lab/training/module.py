@@ -1,5 +1,6 @@
 """The Lightning module: what happens in a training step and in a validation step."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from attention_lab.data.batches import Batch
 from attention_lab.metrics.sequence import TeacherForcedScores, token_loss
 from attention_lab.models.model import SequenceModel
+from attention_lab.tasks.vocabulary import PAD
 from attention_lab.training.schedule import warmup_then_cosine
 
 
@@ -54,10 +56,15 @@ class SequenceTraining(LightningModule):
         )
         self.validation_scores = TeacherForcedScores()
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        logits = self.network(batch.source, batch.target).logits
-        loss = token_loss(logits, batch.labels)
+    def training_step(self, batch: Sequence[Batch], batch_idx: int) -> Tensor:
+        """Returns the mean loss over the tokens of all parts of the batch."""
+        losses = [
+            token_loss(self.network(part.source, part.target).logits, part.labels, reduction="sum") for part in batch
+        ]
+        tokens = torch.stack([(part.labels != PAD).sum() for part in batch]).sum()
+        loss = torch.stack(losses).sum() / tokens
         self.log("train/loss", loss)
+        self.log("train/learning_rate", self.trainer.optimizers[0].param_groups[0]["lr"])
         return loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:

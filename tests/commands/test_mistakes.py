@@ -1,0 +1,107 @@
+"""A user's mistake: exit status 2, one line that names the setting, its value and what is allowed, no traceback."""
+
+from pathlib import Path
+
+import pytest
+
+MISTAKES = [
+    ("task=foo", "task=foo", "copy, reverse"),
+    ("task=null", "task=None", "copy, reverse"),
+    ("task=revers", "task=revers", "did you mean reverse"),
+    ("model=lstm2", "model=lstm2", "encoder_decoder"),
+    ("trainer=tpu", "trainer=tpu", "auto, cpu, gpu"),
+    ("experiment=nope", "experiment=nope", "smoke"),
+    ("trainr.max_steps=3", "trainr.max_steps=3", "did you mean trainer.max_steps"),
+    ("+trainr.max_steps=3", "trainr.max_steps=3", "did you mean trainer"),
+    ("max_steps=3", "max_steps=3", "did you mean trainer.max_steps"),
+    ("+trainer.max_step=3", "trainer.max_step=3", "did you mean trainer.max_steps"),
+    ("++data.foo=3", "data.foo=3", "data.vocab_size"),
+    ("+task.foo=3", "task.foo=3", "there are none"),
+    ("task.foo=3", "task.foo=3", "there are none"),
+    ("~seed", "seed", "missing"),
+    ("data=3", "data=3", "section"),
+    ("seed=-1", "seed=-1", "between 0 and 4294967295"),
+    ("seed=x", "seed=x", "a whole number"),
+    ("seed=1.5", "seed=1.5", "a whole number"),
+    ("data.batch_size=0", "data.batch_size=0", "at least 1"),
+    ("data.batch_size=true", "data.batch_size=True", "a whole number"),
+    ("data.min_length=9 data.max_length=3", "data.max_length=3", "min_length=9"),
+    ("data.unique_symbols=true", "data.max_length=16", "vocab_size=10"),
+    ("data.vocab_size=1 data.max_length=1 data.test_size=1", "data.max_length=1", "more symbols"),
+    ("data.max_length=6000", "data.max_length=6000", "position.max_len=5000"),
+    ("position.max_len=3", "position.max_len=3", "17 tokens"),
+    ("model.num_heads=7", "model.num_heads=7", "use one of [1, 2, 4, 8"),
+    ("model.d_model=0", "model.d_model=0", "at least 1"),
+    ("model.num_layers=0", "model.num_layers=0", "at least 1"),
+    ("model.d_ff=-1", "model.d_ff=-1", "at least 1"),
+    ("model.dropout=1.5", "model.dropout=1.5", "dropout < 1"),
+    ("model._target_=torch.load", "model._target_=torch.load", "attention_lab"),
+    ("optimizer.learning_rate=-1", "optimizer.learning_rate=-1", "above 0"),
+    ("optimizer.learning_rate=nan", "optimizer.learning_rate=nan", "a number"),
+    ("trainer.precision=8", "trainer.precision=8", "32-true"),
+    ("checkpoint.monitor=val/foo", "checkpoint.monitor=val/foo", "val/exact_match"),
+    ("early_stopping.monitor=loss", "early_stopping.monitor=loss", "val/loss"),
+    ("trainer.max_steps=0", "trainer.max_steps=0", "at least 1"),
+    ("foo", "foo", "setting=value"),
+    ("task=[copy", "task=[copy", "setting=value"),
+    ("--seed 3", "--seed", "seed=3"),
+    ("-m task=copy,foo", "task=foo", "copy, reverse"),
+    ("-m seed=-1,2", "seed=-1", "between 0"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named", "allowed"), MISTAKES, ids=[mistake[0] for mistake in MISTAKES])
+def test_a_mistake_is_told_in_one_line(command, capsys, arguments, named, allowed):
+    assert command("train.py", *arguments.split()) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    assert named in lines[0]
+    assert allowed in lines[0]
+
+
+def test_a_gpu_that_is_not_there_is_missed(command, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert command("train.py", "trainer=gpu") == 2
+    assert "trainer=gpu" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["file/run", "/proc/run"])
+def test_a_folder_that_cannot_be_written_is_named(command, capsys, folder):
+    Path("file").touch()
+    assert command("train.py", f"hydra.run.dir={folder}") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert f"hydra.run.dir={folder}" in lines[0]
+
+
+def test_the_traceback_shows_when_it_is_asked_for(command, capsys, monkeypatch):
+    monkeypatch.setattr("os.environ.get", lambda name, default=None: "1" if name == "HYDRA_FULL_ERROR" else default)
+    assert command("train.py", "seed=-1") == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_checkpoint_has_to_be_named(command, capsys):
+    assert command("evaluate.py") == 2
+    assert "checkpoint is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "does not exist"),
+        (b"", "no checkpoint"),
+        (b"<html>404</html>", "no checkpoint"),
+        (b"PK\x03\x04" + bytes(100), "no checkpoint"),
+        (b"\x80\x02cos\nsystem\n.", "no checkpoint"),
+    ],
+    ids=["missing", "empty", "html", "broken zip", "pickle"],
+)
+def test_a_file_that_is_no_checkpoint_is_refused(command, capsys, content, complaint):
+    if content is not None:
+        Path("some.ckpt").write_bytes(content)
+    assert command("evaluate.py", "checkpoint=some.ckpt") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "checkpoint=some.ckpt" in lines[0]
+    assert complaint in lines[0]

@@ -1,0 +1,136 @@
+"""Whole runs: train, look at what was left, evaluate, compare."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.commands.conftest import Command
+
+TEST_FIGURES = [
+    "test/loss",
+    "test/token_accuracy",
+    "test/exact_match",
+    "test/decoded_exact_match",
+    "test/alignment_hit_rate",
+    "test/alignment_mass",
+]
+
+
+def events(run: Path) -> EventAccumulator:
+    everything = EventAccumulator(str(run / "tensorboard"), size_guidance={"images": 0, "scalars": 0, "tensors": 0})
+    return everything.Reload()
+
+
+def test_a_run_leaves_what_the_contract_says(command: Command, capsys):
+    assert command("train.py", "experiment=smoke", "trainer=cpu", "seed=3", "hydra.run.dir=run") == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "python evaluate.py checkpoint=run/checkpoints/best.ckpt" in said.out
+    assert "tensorboard --logdir run" in said.out
+
+    run = Path("run")
+    assert yaml.safe_load((run / ".hydra/config.yaml").read_text())["seed"] == 3
+    assert "test" in (run / "train.log").read_text()
+    assert not [path for path in run.rglob("*") if "=" in path.name]
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert list(metrics) == [*TEST_FIGURES, "train/steps", "train/seconds", "seed", "checkpoint"]
+    assert (metrics["train/steps"], metrics["seed"]) == (20, 3)
+    assert all(np.isfinite(metrics[name]) for name in TEST_FIGURES)
+    for name in ("best", "last"):
+        content = torch.load(run / f"checkpoints/{name}.ckpt", weights_only=True)
+        assert content["attention_lab"]["config"]["seed"] == 3
+
+    seen = events(run)
+    tags = seen.Tags()
+    assert tags["images"] == [
+        "attention/encoder_self/layer_0",
+        "attention/decoder_self/layer_0",
+        "attention/decoder_cross/layer_0",
+    ]
+    assert [image.step for image in seen.Images("attention/decoder_cross/layer_0")] == [0, 10, 20]
+    assert {
+        "train/loss",
+        "train/learning_rate",
+        "val/loss",
+        "val/token_accuracy",
+        "val/exact_match",
+        "val/alignment_hit_rate",
+        "val/alignment_mass",
+        *TEST_FIGURES,
+    } <= set(tags["scalars"])
+    assert "hp_metric" not in tags["scalars"]
+    assert "samples/text_summary" in tags["tensors"]
+    assert seen.Scalars("test/loss")[-1].value == pytest.approx(metrics["test/loss"], rel=1e-6)
+
+
+def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: Command, capsys):
+    assert command("train.py", "experiment=smoke", "trainer=cpu", "task=copy", "hydra.run.dir=run") == 0
+    metrics = json.loads(Path("run/metrics.json").read_text())
+    Path("elsewhere").mkdir()
+    shutil.move("run/checkpoints/best.ckpt", "elsewhere/renamed.ckpt")
+    shutil.rmtree("run")
+    capsys.readouterr()
+
+    arguments = ("checkpoint=elsewhere/renamed.ckpt", "batch_size=7", "num_figures=1", "hydra.run.dir=results")
+    assert command("evaluate.py", *arguments) == 0
+    assert capsys.readouterr().err == ""
+    report = json.loads(Path("results/report.json").read_text())
+    assert {name: report[name] for name in TEST_FIGURES} == pytest.approx(
+        {name: metrics[name] for name in TEST_FIGURES}, rel=1e-6
+    )
+    assert report["config"]["task"]["_target_"].endswith("Copy")
+    assert len(report["heads"]) == 4
+    assert {file.name for file in Path("results/figures").iterdir()} == {
+        f"example_0_{name}_layer_0.png" for name in ("encoder_self", "decoder_self", "decoder_cross")
+    }
+
+
+def test_the_last_step_is_validated_and_kept_when_it_falls_between_two_validations(command: Command):
+    arguments = ("trainer.max_steps=7", "trainer.validate_every=5")
+    assert command("train.py", "experiment=smoke", "trainer=cpu", "hydra.run.dir=run", *arguments) == 0
+    assert [point.step for point in events(Path("run")).Scalars("val/loss")] == [4, 6]
+    assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 7
+
+
+def test_a_finished_run_is_not_overwritten(command: Command, capsys):
+    arguments = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=1", "hydra.run.dir=run")
+    assert command("train.py", *arguments) == 0
+    before = Path("run/checkpoints/best.ckpt").read_bytes()
+    assert command("train.py", *arguments) == 2
+    assert "hydra.run.dir=" in capsys.readouterr().err
+    assert Path("run/checkpoints/best.ckpt").read_bytes() == before
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(command: Command):
+    found = []
+    for number, seed in enumerate((1, 1, 2)):
+        arguments = (f"seed={seed}", f"hydra.run.dir=run{number}", "trainer.max_steps=5", "model.dropout=0.1")
+        assert command("train.py", "experiment=smoke", "trainer=cpu", *arguments) == 0
+        found.append(json.loads(Path(f"run{number}/metrics.json").read_text())["test/loss"])
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_small_copy_task_is_solved_and_training_stops_by_itself(command: Command):
+    arguments = [
+        "task=copy",
+        "trainer=cpu",
+        "hydra.run.dir=run",
+        "data.max_length=5",
+        "data.train_size=4096",
+        "data.test_size=200",
+        "data.validation_size=200",
+        "model.d_model=64",
+        "trainer.max_steps=600",
+        "callbacks.attention_maps=false",
+    ]
+    assert command("train.py", *arguments) == 0
+    metrics = json.loads(Path("run/metrics.json").read_text())
+    assert metrics["test/decoded_exact_match"] == 1.0
+    assert metrics["test/alignment_hit_rate"] > 0.9
+    assert metrics["train/steps"] < 600
