@@ -104,8 +104,9 @@ def _class(component: Component, base: type[T], section: str) -> Callable[..., T
         found = getattr(importlib.import_module(match[1]), match[2], None)
     except ImportError:
         raise refusal from None
-    ours = isinstance(found, type) and issubclass(found, base) and found.__module__ == match[1]
-    if not ours or inspect.isabstract(found):
+    if not (isinstance(found, type) and issubclass(found, base) and found.__module__ == match[1]):
+        raise refusal
+    if inspect.isabstract(found):
         raise refusal
     return found
 

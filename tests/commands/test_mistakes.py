@@ -44,7 +44,8 @@ MISTAKES = [
     ("trainer.max_steps=0", "trainer.max_steps=0", "at least 1"),
     ("foo", "foo", "setting=value"),
     ("task=[copy", "task=[copy", "setting=value"),
-    ("--seed 3", "--seed", "seed=3"),
+    ("--seed 3", "--seed", "seed=VALUE"),
+    ("--seed=3", "--seed=3", "seed=VALUE"),
     ("-m task=copy,foo", "task=foo", "copy, reverse"),
     ("-m seed=-1,2", "seed=-1", "between 0"),
 ]

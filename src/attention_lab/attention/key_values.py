@@ -17,7 +17,8 @@ class KeyValues(NamedTuple):
 class KeyValueCache:
     """The keys and values of all tokens decoded so far.
 
-    Room doubles when it runs out, so that n steps copy O(n) numbers in all, not O(n²).
+    Room doubles when it runs out, so that n steps copy O(n) numbers in all, not O(n²). It is written in place, so
+    gradients find no way back through it.
     """
 
     def __init__(self) -> None:

@@ -7,6 +7,19 @@ from jaxtyping import Bool
 from torch import Tensor
 
 
+def boolean(mask: Tensor) -> Bool[Tensor, "..."]:
+    """Returns the mask as it is.
+
+    Raises:
+        ValueError: it is not boolean, so that its meaning would have to be guessed (0/1 or 0/-inf?).
+    """
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"mask has dtype {mask.dtype}; it must be torch.bool with True = may attend (for a 0/1 mask: mask.bool())"
+        )
+    return mask
+
+
 class Mask(NamedTuple):
     """Says which keys a query may attend to, without spelling out a matrix until somebody needs one.
 
@@ -26,7 +39,7 @@ class Mask(NamedTuple):
         self, num_queries: int, num_keys: int, device: torch.device | None = None
     ) -> Bool[Tensor, "#B 1 #L S"] | None:
         """Spells the mask out, broadcastable to (B, H, L, S); None when everything may be attended to."""
-        matrix = None if self.keys is None else self.keys[:, None, None, :]
+        matrix = None if self.keys is None else boolean(self.keys)[:, None, None, :]
         if self.causal and num_queries > 1:
             future = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
             causal = future.tril(num_keys - num_queries)[None, None]

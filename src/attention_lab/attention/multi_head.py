@@ -5,12 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attention_lab.attention.key_values import KeyValues
-from attention_lab.attention.mask import Mask
-from attention_lab.attention.scaled_dot_product import (
-    AttentionOutput,
-    check_is_boolean,
-    scaled_dot_product_attention,
-)
+from attention_lab.attention.mask import Mask, boolean
+from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
 
 
 class MultiHeadAttention(nn.Module):
@@ -25,12 +21,14 @@ class MultiHeadAttention(nn.Module):
         dropout: probability of dropping an attention weight while training.
 
     Raises:
-        ValueError: `num_heads` does not divide `d_model`, or `dropout` is not a probability.
+        ValueError: `d_model` is not positive, `num_heads` does not divide it, or `dropout` is not a probability.
     """
 
     def __init__(self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1) -> None:
         super().__init__()
-        if num_heads < 1 or d_model < 1 or d_model % num_heads:
+        if d_model < 1:
+            raise ValueError(f"d_model={d_model} must be at least 1")
+        if num_heads < 1 or d_model % num_heads:
             divisors = [n for n in range(1, d_model + 1) if d_model % n == 0]
             raise ValueError(f"num_heads={num_heads} does not divide d_model={d_model}; use one of {divisors}")
         if not 0 <= dropout < 1:
@@ -95,7 +93,7 @@ class MultiHeadAttention(nn.Module):
 def _matrix(mask: Mask | Tensor | None, queries: Tensor, keys: Tensor) -> Tensor | None:
     if isinstance(mask, Mask):
         return mask.matrix(queries.size(-2), keys.size(-2), queries.device)
-    return mask
+    return None if mask is None else boolean(mask)
 
 
 def _fused(queries: Tensor, memory: KeyValues, mask: Mask | Tensor | None, dropout: float) -> Tensor:
@@ -104,6 +102,4 @@ def _fused(queries: Tensor, memory: KeyValues, mask: Mask | Tensor | None, dropo
     if isinstance(mask, Mask) and mask.causal and mask.keys is None and square:
         return functional.scaled_dot_product_attention(queries, *memory, dropout_p=dropout, is_causal=True)
     matrix = _matrix(mask, queries, memory.keys)
-    if matrix is not None:
-        check_is_boolean(matrix)
     return functional.scaled_dot_product_attention(queries, *memory, attn_mask=matrix, dropout_p=dropout)

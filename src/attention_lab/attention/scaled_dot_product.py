@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
+from attention_lab.attention.mask import boolean
+
 
 class AttentionOutput(NamedTuple):
     """What attention gives back; unpacks like the articles' `out, attn`.
@@ -48,20 +50,13 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: `mask` is not boolean.
     """
-    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    # The queries are scaled, not the products: those may be too large for half precision.
+    scores = (q / math.sqrt(q.size(-1))) @ k.transpose(-2, -1)
     if mask is None:
         weights = scores.softmax(dim=-1)
     else:
-        check_is_boolean(mask)
+        mask = boolean(mask)
         # The second fill changes only rows without a single allowed key: elsewhere those weights are 0 already.
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         weights = scores.softmax(dim=-1).masked_fill(~mask, 0.0)
     return functional.dropout(weights, dropout, training=dropout > 0) @ v, weights
-
-
-def check_is_boolean(mask: Tensor) -> None:
-    """Refuses masks whose meaning would have to be guessed (0/1 or 0/-inf?)."""
-    if mask.dtype != torch.bool:
-        raise ValueError(
-            f"mask has dtype {mask.dtype}; it must be torch.bool with True = may attend (for a 0/1 mask: mask.bool())"
-        )

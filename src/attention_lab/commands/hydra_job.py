@@ -3,7 +3,9 @@
 0 done, 2 the user's mistake, 130 and 143 after Ctrl-C and SIGTERM, 1 anything else.
 """
 
+import contextlib
 import functools
+import io
 import os
 import signal
 import sys
@@ -57,6 +59,7 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
     # Waiting threads of PyTorch's OpenMP spin for milliseconds; on a machine that does anything else besides, a step
     # then takes ten times as long. A shorter spin costs nothing on an idle one. Read once, when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    _check_flags(sys.argv[1:])
     wants_traceback = os.environ.get(_FULL_ERROR, "0") not in ("", "0")
     # Hydra then hands errors on instead of printing them its own way and exiting with 1.
     os.environ[_FULL_ERROR] = "1"
@@ -87,6 +90,21 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
         from attention_lab.commands.overrides import explain
 
         sys.exit(_complain(explain(error, sys.argv[1:], config_dir, config_name), wants_traceback))
+
+
+def _check_flags(arguments: list[str]) -> None:
+    """Ends the process where argparse would print its whole usage about a flag that does not exist."""
+    from hydra._internal.utils import get_args_parser
+
+    usage = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(usage):
+            get_args_parser().parse_args(arguments)
+    except SystemExit as end:
+        flag = next((text for text in arguments if text.startswith("--")), "")
+        hint = f"; settings are written without dashes, like {flag.strip('-').partition('=')[0] or 'seed'}=VALUE"
+        reason = usage.getvalue().strip().rpartition("error: ")[2]
+        sys.exit(_complain(f"{flag}: {reason}{hint}", with_traceback=False) if end.code else 0)
 
 
 def _complain(message: str, with_traceback: bool) -> int:

@@ -113,7 +113,9 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _say_what_was_reached(scores: TestScores, metrics: dict[str, Any], best_step: int, run_dir: Path) -> None:
-    figures, where = scores.figures, shlex.quote(str(run_dir))
+    here = Path.cwd()
+    where = run_dir.relative_to(here) if run_dir.is_relative_to(here) else run_dir
+    figures = scores.figures
     log.info(
         "\nTrained %d steps in %.1f s; the best checkpoint is that of step %d. On the test split:",
         metrics["train/steps"],
@@ -132,5 +134,7 @@ def _say_what_was_reached(scores: TestScores, metrics: dict[str, Any], best_step
         figures["test/alignment_mass"],
         scores.best_head,
     )
-    log.info("\nLook at the attention:    tensorboard --logdir %s --samples_per_plugin images=1000", where)
-    log.info("Evaluate the checkpoint:  python evaluate.py checkpoint=%s", shlex.quote(metrics["checkpoint"]))
+    folder, best = shlex.quote(str(where)), shlex.quote(str(where / "checkpoints" / "best.ckpt"))
+    log.info("\nEverything is in %s.", folder)
+    log.info("Look at the attention:    tensorboard --logdir %s --samples_per_plugin images=1000", folder)
+    log.info("Evaluate the checkpoint:  python evaluate.py checkpoint=%s", best)

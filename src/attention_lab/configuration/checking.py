@@ -136,8 +136,9 @@ def _converted(value: object, wanted: Any) -> object:
     arguments = typing.get_args(wanted)
     if isinstance(value, list):
         return [_converted(item, arguments[0]) for item in typing.cast(list[object], value)]
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    return float(value) if is_int and (wanted is float or (float in arguments and int not in arguments)) else value
+    if isinstance(value, int) and not isinstance(value, bool) and float in (wanted, *arguments):
+        return float(value)
+    return value
 
 
 def _fits(value: object, wanted: Any) -> bool:

@@ -23,8 +23,10 @@ def greedy_decode(
         What was said, EOS included, then PAD; T <= max_length.
 
     Raises:
-        ValueError: the model has fewer than `max_length` positions.
+        ValueError: `max_length` is not positive, or the model has not as many positions.
     """
+    if max_length < 1:
+        raise ValueError(f"max_length={max_length} must be at least 1")
     if max_length > model.max_length:
         raise ValueError(f"max_length={max_length} is beyond the model's {model.max_length} positions")
     tokens = source.new_full((source.size(0),), BOS)

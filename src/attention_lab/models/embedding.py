@@ -31,6 +31,8 @@ class Embedding(nn.Module):
 
     def __init__(self, num_tokens: int, d_model: int, dropout: float, position: PositionFactory) -> None:
         super().__init__()
+        if num_tokens < 1:
+            raise ValueError(f"num_tokens={num_tokens} must be at least 1")
         if d_model < 1:
             raise ValueError(f"d_model={d_model} must be at least 1")
         if not 0 <= dropout < 1:

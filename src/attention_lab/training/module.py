@@ -64,8 +64,10 @@ class SequenceTraining(LightningModule):
         tokens = torch.stack([(part.labels != PAD).sum() for part in batch]).sum()
         loss = torch.stack(losses).sum() / tokens
         self.log("train/loss", loss)
-        self.log("train/learning_rate", self.trainer.optimizers[0].param_groups[0]["lr"])
         return loss
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        self.log("train/learning_rate", optimizer.param_groups[0]["lr"])
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """Scores a batch and hands what the network said, attention included, to the callbacks."""

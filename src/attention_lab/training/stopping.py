@@ -25,7 +25,7 @@ class StopOnSignal(Callback):
         self.checkpoint = checkpoint
         self._received: int | None = None
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Lightning has put its own handlers in place by now and takes these away with them when it is done.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._take_note)

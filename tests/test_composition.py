@@ -1,0 +1,250 @@
+"""Every config that can be composed is built, and nothing but our own classes can be named in one."""
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.composition import build_data, build_network, build_task, check_positions
+from attention_lab.configuration.checking import SettingError, build
+from attention_lab.configuration.settings import Component, DataSettings, TrainSettings
+from attention_lab.data.module import SequenceData
+from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.models.model import SequenceModel
+from attention_lab.tasks.copy import Copy
+from attention_lab.tasks.reverse import Reverse
+from attention_lab.tasks.vocabulary import num_tokens
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+GROUPS = ("task", "model", "attention", "position", "trainer")
+
+
+def choices(group: str) -> list[tuple[str, ...]]:
+    return [(f"{group}={path.stem}",) for path in sorted((CONFIGS / group).glob("*.yaml"))]
+
+
+COMBINATIONS = [
+    tuple(itertools.chain(*combination))
+    for combination in itertools.product(*map(choices, GROUPS), [(), *choices("experiment")])
+]
+
+TASK: Component = {"_target_": "attention_lab.tasks.reverse.Reverse"}
+MODEL: Component = {
+    "_target_": "attention_lab.models.encoder_decoder.EncoderDecoder",
+    "d_model": 15,
+    "num_heads": 5,
+    "num_layers": 2,
+    "d_ff": 23,
+    "dropout": 0.0,
+}
+ATTENTION: Component = {"_target_": "attention_lab.attention.multi_head.MultiHeadAttention"}
+POSITION: Component = {"_target_": "attention_lab.positions.sinusoidal.PositionalEncoding", "max_len": 17}
+DATA = DataSettings(
+    min_length=2,
+    max_length=13,
+    vocab_size=11,
+    unique_symbols=False,
+    train_size=101,
+    validation_size=19,
+    test_size=23,
+    batch_size=7,
+    num_workers=0,
+)
+
+
+@pytest.fixture(scope="module")
+def composed() -> Iterator[Callable[..., dict[str, Any]]]:
+    def config(*overrides: str) -> dict[str, Any]:
+        return OmegaConf.to_container(compose("train", list(overrides)), resolve=True, throw_on_missing=True)
+
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        yield config
+
+
+def network(**changed: Component) -> SequenceModel[Any]:
+    parts = {"model": MODEL, "attention": ATTENTION, "position": POSITION, **changed}
+    return build_network(parts["model"], parts["attention"], parts["position"], DATA)
+
+
+def put(section: str, component: Component) -> object:
+    return build_task(component) if section == "task" else network(**{section: component})
+
+
+def data_of(max_length: int) -> DataSettings:
+    return DataSettings(**{**vars(DATA), "max_length": max_length})
+
+
+@pytest.mark.parametrize("overrides", COMBINATIONS, ids=" ".join)
+def test_every_combination_of_configs_is_built(
+    composed: Callable[..., dict[str, Any]], overrides: tuple[str, ...]
+) -> None:
+    # Small splits: what is drawn for the default sizes is the same, only more.
+    settings = build(TrainSettings, composed(*overrides, "data.validation_size=7", "data.batch_size=5"), "")
+    task = build_task(settings.task)
+    built = build_network(settings.model, settings.attention, settings.position, settings.data)
+    check_positions(built, task, settings.data)
+    batch = next(iter(build_data(task, settings.data, settings.seed).loader("validation")))
+    with torch.no_grad():
+        logits = built(batch.source, batch.target).logits
+    assert logits.shape == (5, batch.labels.size(1), num_tokens(settings.data.vocab_size))
+    assert logits.isfinite().all()
+
+
+def test_the_choice_of_a_task_is_the_task(composed: Callable[..., dict[str, Any]]) -> None:
+    assert type(build_task(composed("task=copy")["task"])) is Copy
+    assert type(build_task(composed("task=reverse")["task"])) is Reverse
+
+
+def test_heads_that_do_not_divide_the_width_are_named(composed: Callable[..., dict[str, Any]]) -> None:
+    settings = build(TrainSettings, composed("model.num_heads=7"), "")
+    with pytest.raises(SettingError, match=r"^model\.num_heads=7 does not divide d_model=128; use one of \[1, 2, 4"):
+        build_network(settings.model, settings.attention, settings.position, settings.data)
+
+
+def test_settings_reach_the_network() -> None:
+    built = network(model={**MODEL, "dropout": 0.3})
+    assert isinstance(built, EncoderDecoder)
+    assert len(built.encoder) == len(built.decoder) == 2
+    attentions = [module for module in built.modules() if isinstance(module, MultiHeadAttention)]
+    assert len(attentions) == 2 + 2 * 2
+    assert {(one.d_model, one.num_heads, one.dropout.p) for one in attentions} == {(15, 5, 0.3)}
+    assert built.encoder[0].ffn[0].out_features == 23
+    assert built.output.out_features == num_tokens(11)
+    assert built.max_length == 17
+
+
+def test_a_network_starts_with_the_weights_of_its_seed() -> None:
+    def weights(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return network().output.weight
+
+    assert torch.equal(weights(3), weights(3))
+    assert not torch.equal(weights(3), weights(5))
+
+
+def test_settings_reach_the_data() -> None:
+    data = build_data(Copy(), DATA, seed=3)
+    assert {split: len(data.rows(split)) for split in ("train", "validation", "test")} == {
+        "train": 101,
+        "validation": 19,
+        "test": 23,
+    }
+    assert (data.batch_size, data.seed, data.num_workers) == (7, 3, 0)
+    batch = next(iter(data.loader("test")))
+    assert torch.equal(batch.labels, batch.source)
+    assert set(data.rows("train").source_lengths.tolist()) == set(range(2, 14))
+    assert isinstance(data, SequenceData)
+
+
+def test_what_the_code_gives_cannot_be_set() -> None:
+    with pytest.raises(SettingError, match=r"^model\.num_tokens=7 is not a setting"):
+        network(model={**MODEL, "num_tokens": 7})
+    with pytest.raises(SettingError, match=r"^attention\.num_heads=5 is not a setting"):
+        network(attention={**ATTENTION, "num_heads": 5})
+    with pytest.raises(SettingError, match=r"^position\.d_model=15 is not a setting"):
+        network(position={**POSITION, "d_model": 15})
+
+
+@pytest.mark.parametrize(
+    "more", [{"_partial_": True}, {"_args_": [3]}, {"_recursive_": False}, {"__class__": "x"}], ids=str
+)
+def test_no_hydra_magic_gets_through(more: dict[str, object]) -> None:
+    (name,) = more
+    with pytest.raises(SettingError, match=rf"^task\.{name}=.* is not a setting"):
+        build_task({**TASK, **more})
+
+
+FOREIGN = [
+    None,
+    7,
+    ["attention_lab.tasks.copy.Copy"],
+    "",
+    "Copy",
+    "attention_lab",
+    "attention_lab.Copy",
+    "torch.load",
+    "builtins.open",
+    "shutil.copy",
+    "os.system",
+    "subprocess.Popen",
+    "attention_lab_evil.tasks.copy.Copy",
+    "attention_lab.composition.importlib.import_module",
+    "attention_lab.composition.build_task",
+    "attention_lab.tasks.copy.np.load",
+    "attention_lab.tasks.copy.np",
+    "attention_lab.tasks.copy",
+    "attention_lab.tasks.nowhere.Copy",
+    "attention_lab.tasks.copy.Nowhere",
+    "attention_lab.tasks.copy.Copy.alignment",
+    "attention_lab.tasks.copy.Copy ",
+    "attention_lab.tasks.copy.Copy\n",
+    "attention_lab..tasks.copy.Copy",
+    # Nothing that can be built.
+    "attention_lab.tasks.task.Task",
+    "attention_lab.models.model.SequenceModel",
+    # Imported there, but not from there.
+    "attention_lab.tasks.copy.Task",
+    "attention_lab.composition.Task",
+    "attention_lab.data.sampling.SourceSpace",
+]
+
+
+@pytest.mark.parametrize("target", FOREIGN, ids=repr)
+@pytest.mark.parametrize("section", ["task", "model", "attention", "position"])
+def test_nothing_foreign_is_built(section: str, target: object) -> None:
+    with pytest.raises(SettingError) as refusal:
+        put(section, {"_target_": target})
+    assert str(refusal.value).startswith(f"{section}._target_={target} is not a ")
+
+
+KINDS = {
+    "task": (TASK, "Task"),
+    "model": (MODEL, "SequenceModel"),
+    "attention": (ATTENTION, "MultiHeadAttention"),
+    "position": (POSITION, "PositionalEncoding"),
+}
+
+
+@pytest.mark.parametrize(("section", "other"), list(itertools.permutations(KINDS, 2)))
+def test_a_component_fits_into_its_own_place_only(section: str, other: str) -> None:
+    stranger = {"_target_": KINDS[other][0]["_target_"]}
+    expected = rf"^{section}\._target_={stranger['_target_']} is not a {KINDS[section][1]} of attention_lab$"
+    with pytest.raises(SettingError, match=expected):
+        put(section, stranger)
+
+
+def test_a_component_without_a_class_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"^task\._target_=None is not a Task"):
+        build_task({})
+
+
+def test_a_foreign_module_is_not_even_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "attention_lab_intruder.py").write_text("raise RuntimeError('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for target in ("attention_lab_intruder.Copy", "attention_lab.attention_lab_intruder.Copy"):
+        with pytest.raises(SettingError):
+            build_task({"_target_": target})
+    assert "attention_lab_intruder" not in sys.modules
+
+
+@pytest.mark.parametrize("task", [Copy(), Reverse()])
+def test_the_longest_sequence_with_its_end_just_fits_the_positions(task: Copy | Reverse) -> None:
+    check_positions(network(), task, data_of(16))
+
+
+@pytest.mark.parametrize("max_length", [17, 101])
+def test_sequences_beyond_the_positions_are_refused(max_length: int) -> None:
+    with pytest.raises(SettingError) as refusal:
+        check_positions(network(), Reverse(), data_of(max_length))
+    assert str(refusal.value).startswith(f"data.max_length={max_length} ")
+    assert f"{max_length + 1} tokens" in str(refusal.value)
+    assert "position.max_len=17" in str(refusal.value)
