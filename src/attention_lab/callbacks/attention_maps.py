@@ -2,7 +2,7 @@
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from attention_lab.callbacks.writer import writer_of
+from attention_lab.callbacks.writer import add_picture, writer_of
 from attention_lab.data.batches import Batch
 from attention_lab.models.inference import evaluation_mode
 from attention_lab.models.model import SequenceModel
@@ -43,4 +43,4 @@ class AttentionMaps(Callback):
                 if tag not in self._grids:
                     self._grids[tag] = AttentionGrid(map_labels(name, index, self.example), weights.size(1))
                 picture = self._grids[tag].paint(weights[0].float().cpu().numpy())
-                writer.add_image(tag, picture, trainer.global_step, dataformats="HWC")
+                add_picture(writer, tag, picture, trainer.global_step)

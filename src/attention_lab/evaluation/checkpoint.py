@@ -1,6 +1,7 @@
 """A checkpoint is everything that evaluation needs; and it may be anybody's file."""
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,7 +72,9 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise SettingError(f"checkpoint={path} does not exist (looked for it in {Path.cwd()})")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):
+            # What PyTorch has to say about a foreign file's format is no help to anybody.
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
         raise SettingError(f"checkpoint={path} is broken, or is no checkpoint at all") from error
     return content if isinstance(content, dict) else {}

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 
 from attention_lab.data.batches import Batch, SequenceRows, readable_rows
 from attention_lab.models.inference import evaluation_mode
@@ -45,4 +44,4 @@ def save_attention_maps(
 
 def _save(example: Batch, attention: str, layer: int, weights: torch.Tensor, file: Path) -> None:
     grid = AttentionGrid(map_labels(attention, layer, example), weights.size(1))
-    Image.fromarray(grid.paint(weights[0].float().cpu().numpy())).save(file)
+    grid.paint(weights[0].float().cpu().numpy()).save(file)

@@ -5,20 +5,30 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, UInt8
-from matplotlib.axes import Axes
+from jaxtyping import Bool, Float, UInt8
+from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.image import AxesImage
+from PIL import Image
 
 _COLUMNS = 4
 _DPI = 100
-_GOLD_COLOUR = "#e8590c"
 
-# Inches: a cell, the room that labels need left of and below a panel, and its title above.
-_CELL, _LEFT, _BELOW, _ABOVE = 0.16, 0.62, 0.62, 0.24
-_HEADLINE = 0.36
+# Pixels: a cell's side, the room around the cells for labels, for a panel's title, and for the headline.
+_CELL, _LEFT, _RIGHT, _BELOW, _TITLE, _HEADLINE = 16, 58, 8, 62, 26, 32
+
+# Cells have shades of blue, labels shades of grey, outlines are orange: few enough colours for one byte a pixel, which
+# makes a PNG three times as fast to write as RGB does.
+_SHADES, _GREYS = 200, 55
+_GOLD = _SHADES + _GREYS
+_PALETTE = np.concatenate(
+    [
+        colormaps["Blues"](np.linspace(0, 1, _SHADES))[:, :3],
+        np.linspace(0, 1, _GREYS)[:, None].repeat(3, axis=1),
+        [to_rgb("#e8590c")],
+    ]
+)
 
 
 class MapLabels(NamedTuple):
@@ -44,9 +54,9 @@ class MapLabels(NamedTuple):
 class AttentionGrid:
     """A picture of all heads of one layer, on a fixed scale from 0 (white) to 1 (dark).
 
-    Axes and labels are drawn once, when the grid is made (about a tenth of a second); painting other weights into it
-    then takes a few milliseconds, so that maps can be logged while training goes on. It holds no pyplot state: a grid
-    is freed like any other object.
+    matplotlib draws what never changes, once: titles, and a single panel with its labels and outlines, since all
+    panels are alike. Painting weights then is array arithmetic of a few milliseconds, so that maps can be logged while
+    training goes on; drawing the whole figure anew would take half a second. No pyplot, so no figure stays behind.
 
     Args:
         labels: what stands around and on each map.
@@ -54,56 +64,79 @@ class AttentionGrid:
     """
 
     def __init__(self, labels: MapLabels, num_heads: int) -> None:
+        cells = (len(labels.queries) * _CELL, len(labels.keys) * _CELL)
+        panel, self._gold = _panel(labels, cells), _outlines(labels)
+        height, width = _TITLE + panel.shape[0], panel.shape[1]
         columns = min(_COLUMNS, num_heads)
-        rows = math.ceil(num_heads / columns)
-        panel_width, panel_height = len(labels.keys) * _CELL, len(labels.queries) * _CELL
-        width = max(columns * (_LEFT + panel_width) + 0.1, 5.0)
-        height = rows * (_ABOVE + panel_height + _BELOW) + _HEADLINE
-        self.figure = Figure(figsize=(width, height), dpi=_DPI)
-        self._canvas = FigureCanvasAgg(self.figure)
-        self.figure.text(0.1 / width, 1 - 0.24 / height, labels.title, fontsize=9.5)
-        self._images: list[AxesImage] = []
-        for head in range(num_heads):
-            row, column = divmod(head, columns)
-            left = _LEFT + column * (_LEFT + panel_width)
-            bottom = height - _HEADLINE - row * (panel_height + _ABOVE + _BELOW) - _ABOVE - panel_height
-            place = (left / width, bottom / height, panel_width / width, panel_height / height)
-            self._images.append(_panel(self.figure.add_axes(place), labels, head))
-        self._canvas.draw()
-        self._background = self._canvas.copy_from_bbox(self.figure.bbox)
+        corners = [(_HEADLINE + head // columns * height, head % columns * width) for head in range(num_heads)]
+        size = (_HEADLINE + math.ceil(num_heads / columns) * height, max(columns * width, 520))
+        self._blank = _titles(labels.title, [(y, x + _LEFT + cells[1] // 2) for y, x in corners], size)
+        for y, x in corners:
+            self._blank[y + _TITLE : y + height, x : x + width] = panel
+        self._places = [
+            (slice(y + _TITLE, y + _TITLE + cells[0]), slice(x + _LEFT, x + _LEFT + cells[1])) for y, x in corners
+        ]
 
-    def paint(self, weights: Float[np.ndarray, "H L S"]) -> UInt8[np.ndarray, "height width 3"]:
-        """Returns the picture of these weights, as RGB."""
-        self._canvas.restore_region(self._background)
-        for image, head in zip(self._images, weights, strict=True):
-            image.set_data(head)
-            image.axes.draw_artist(image)
-            for outline in image.axes.collections:
-                image.axes.draw_artist(outline)
-        return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
+    def paint(self, weights: Float[np.ndarray, "H L S"]) -> Image.Image:
+        """Returns the picture of these weights."""
+        pixels = self._blank.copy()
+        shades = (weights.clip(0, 1) * (_SHADES - 1)).round().astype(np.uint8)
+        for place, head in zip(self._places, shades, strict=True):
+            cells = head.repeat(_CELL, axis=0).repeat(_CELL, axis=1)
+            pixels[place] = np.where(self._gold, _GOLD, cells)
+        picture = Image.fromarray(pixels)
+        picture.putpalette((_PALETTE * 255).round().astype(np.uint8).tobytes())
+        return picture
+
+    def place(self, head: int) -> tuple[slice, slice]:
+        """Returns where a head's cells are in the picture: rows and columns of pixels."""
+        return self._places[head]
 
 
-def _panel(axes: Axes, labels: MapLabels, head: int) -> AxesImage:
-    shape = (len(labels.queries), len(labels.keys))
-    image = axes.imshow(np.zeros(shape), cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
-    image.set_animated(True)
-    axes.set_title(f"head {head}", fontsize=9, pad=3)
+def _panel(labels: MapLabels, cells: tuple[int, int]) -> UInt8[np.ndarray, "height width"]:
+    """Draws a panel, but for its title and what is in its cells."""
+    height, width = cells[0] + _BELOW, _LEFT + cells[1] + _RIGHT
+    figure, canvas = _canvas((height, width))
+    axes = figure.add_axes((_LEFT / width, _BELOW / height, cells[1] / width, cells[0] / height))
+    axes.set(xlim=(-0.5, len(labels.keys) - 0.5), ylim=(len(labels.queries) - 0.5, -0.5))
     axes.spines[:].set_visible(False)
-    axes.set_xticks(range(shape[1]), labels.keys, fontsize=6.5)
+    axes.set_xticks(range(len(labels.keys)), labels.keys, fontsize=6.5)
     for tick, key in zip(axes.get_xticklabels(), labels.keys, strict=True):
         tick.set_rotation(0 if len(key) <= 2 else 90)
-    axes.set_yticks(range(shape[0]), labels.queries, fontsize=6.5)
+    axes.set_yticks(range(len(labels.queries)), labels.queries, fontsize=6.5)
     axes.tick_params(length=0, pad=2)
     axes.set_ylabel(labels.query_name, fontsize=7.5, labelpad=1)
     axes.set_xlabel(labels.key_name, fontsize=7.5, labelpad=1)
-    if labels.gold is not None:
-        cells = [_cell(row, column) for row, column in enumerate(labels.gold) if column is not None]
-        axes.add_collection(
-            PolyCollection(cells, facecolors="none", edgecolors=_GOLD_COLOUR, linewidths=1.0, animated=True)
-        )
-    return image
+    return _greys(canvas)
 
 
-def _cell(row: int, column: int) -> list[tuple[float, float]]:
-    left, right, top, bottom = column - 0.5, column + 0.5, row - 0.5, row + 0.5
-    return [(left, top), (right, top), (right, bottom), (left, bottom)]
+def _outlines(labels: MapLabels) -> Bool[np.ndarray, "height width"]:
+    """Says which pixels of a panel's cells belong to the outline of a gold cell."""
+    pixels = np.zeros((len(labels.queries) * _CELL, len(labels.keys) * _CELL), dtype=bool)
+    for row, column in enumerate(labels.gold or ()):
+        if column is not None:
+            cell = pixels[row * _CELL : (row + 1) * _CELL, column * _CELL : (column + 1) * _CELL]
+            cell[[0, -1], :] = cell[:, [0, -1]] = True
+    return pixels
+
+
+def _titles(title: str, tops: list[tuple[int, int]], size: tuple[int, int]) -> UInt8[np.ndarray, "height width"]:
+    """Draws the headline and each panel's title; `tops` says where panels begin, and where their middle is."""
+    figure, canvas = _canvas(size)
+    height, width = size
+    figure.text(10 / width, 1 - 22 / height, title, fontsize=9.5)
+    for head, (y, x) in enumerate(tops):
+        figure.text(x / width, 1 - (y + _TITLE - 6) / height, f"head {head}", fontsize=9, ha="center")
+    return _greys(canvas)
+
+
+def _canvas(size: tuple[int, int]) -> tuple[Figure, FigureCanvasAgg]:
+    figure = Figure(figsize=(size[1] / _DPI, size[0] / _DPI), dpi=_DPI)
+    return figure, FigureCanvasAgg(figure)
+
+
+def _greys(canvas: FigureCanvasAgg) -> UInt8[np.ndarray, "height width"]:
+    """Returns what was drawn in black on white, as numbers of the palette."""
+    canvas.draw()
+    brightness = np.asarray(canvas.buffer_rgba())[..., 0] / 255
+    return (_SHADES + brightness * (_GREYS - 1)).round().astype(np.uint8)

@@ -81,7 +81,11 @@ class SequenceTraining(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = torch.optim.AdamW(
-            self.network.parameters(), lr=self.learning_rate, betas=self.betas, weight_decay=self.weight_decay
+            self.network.parameters(),
+            lr=self.learning_rate,
+            betas=self.betas,
+            weight_decay=self.weight_decay,
+            fused=True,
         )
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self._schedule)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

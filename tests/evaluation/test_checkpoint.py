@@ -1,0 +1,107 @@
+"""A checkpoint is anybody's file: what does not fit is refused by name, and nothing foreign runs."""
+
+import copy
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from attention_lab.composition import build_network
+from attention_lab.configuration.checking import SettingError, build
+from attention_lab.configuration.settings import TrainSettings
+from attention_lab.evaluation.checkpoint import load_trained
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.fixture(scope="module")
+def content() -> dict:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = OmegaConf.to_container(compose("train", ["experiment=smoke", "seed=11"]), resolve=True)
+    settings = build(TrainSettings, config, "")
+    network = build_network(settings.model, settings.attention, settings.position, settings.data)
+    return {
+        "attention_lab": {"format": 1, "config": config},
+        "state_dict": {f"network.{name}": value for name, value in network.state_dict().items()},
+        "global_step": 17,
+    }
+
+
+def saved(content: dict, folder: Path) -> Path:
+    torch.save(content, folder / "some.ckpt")
+    return folder / "some.ckpt"
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(SettingError) as refused:
+        load_trained(path)
+    message = str(refused.value)
+    assert message.startswith(f"checkpoint={path} ")
+    assert "\n" not in message
+    return message
+
+
+def test_a_checkpoint_comes_back_as_it_was(content, tmp_path):
+    trained = load_trained(saved(content, tmp_path))
+    assert trained.step == 17
+    assert trained.settings.seed == 11
+    assert not trained.network.training
+    for name, value in trained.network.state_dict().items():
+        assert torch.equal(value, content["state_dict"][f"network.{name}"])
+
+
+def test_a_foreign_or_newer_file_is_refused(content, tmp_path):
+    assert "was not written by attention_lab" in refusal(saved({"state_dict": {}}, tmp_path))
+    assert "was not written by attention_lab" in refusal(saved([1, 2], tmp_path))
+    newer = {**content, "attention_lab": {**content["attention_lab"], "format": 99}}
+    assert "format 99" in refusal(saved(newer, tmp_path))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_a_truncated_file_is_refused(content, tmp_path, share):
+    path = saved(content, tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    assert "broken" in refusal(path)
+
+
+def test_a_run_folder_is_answered_with_the_file_in_it(content, tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    saved(content, tmp_path / "checkpoints").rename(tmp_path / "checkpoints/best.ckpt")
+    assert f"try checkpoint={tmp_path}/checkpoints/best.ckpt" in refusal(tmp_path)
+
+
+class Bomb:
+    def __reduce__(self):
+        return (Path.touch, (Path("exploded"),))
+
+
+def test_a_pickle_that_would_run_code_does_not(content, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "broken" in refusal(saved({**content, "bomb": Bomb()}, tmp_path))
+    path = tmp_path / "plain.ckpt"
+    path.write_bytes(pickle.dumps(Bomb()))
+    assert "broken" in refusal(path)
+    assert not Path("exploded").exists()
+
+
+@pytest.mark.parametrize("target", ["torch.load", "builtins.open", "shutil.copy", "attention_lab.composition.build"])
+def test_a_config_that_names_something_foreign_is_refused(content, tmp_path, target):
+    changed = copy.deepcopy(content)
+    changed["attention_lab"]["config"]["model"]["_target_"] = target
+    assert f"model._target_={target}" in refusal(saved(changed, tmp_path))
+
+
+@pytest.mark.parametrize("change", ["missing", "extra", "shape", "type"])
+def test_weights_that_do_not_fit_are_refused(content, tmp_path, change):
+    weights = dict(content["state_dict"])
+    name = "network.output.weight"
+    if change == "missing":
+        del weights[name]
+    else:
+        wrong = {"extra": torch.zeros(3), "shape": torch.zeros(2, 2), "type": "text"}[change]
+        weights[name if change != "extra" else "network.more"] = wrong
+    assert "do not fit" in refusal(saved({**content, "state_dict": weights}, tmp_path))

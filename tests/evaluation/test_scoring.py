@@ -1,0 +1,75 @@
+"""The final figures do not depend on batch size, and a network that knows the task gets full marks."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from attention_lab.data.module import SequenceData
+from attention_lab.data.sampling import SourceSpace
+from attention_lab.evaluation.scoring import test_scores as score
+from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.models.model import ModelOutput, SequenceModel
+from attention_lab.tasks.reverse import Reverse
+from attention_lab.tasks.vocabulary import PAD
+
+CPU = torch.device("cpu")
+
+
+def data(batch_size: int) -> SequenceData:
+    sizes = {"train": 5, "validation": 31, "test": 43}
+    return SequenceData(Reverse(), SourceSpace(1, 7, 5), sizes, batch_size, seed=3)
+
+
+def test_batch_size_changes_no_figure():
+    torch.manual_seed(0)
+    network = EncoderDecoder(8, d_model=12, num_heads=3, d_ff=7)
+    found = [score(network, data(batch_size), CPU) for batch_size in (1, 7, 100)]
+    for other in found[1:]:
+        assert other.figures == pytest.approx(found[0].figures, rel=1e-5)
+        assert other.best_head == found[0].best_head
+
+
+class Oracle(SequenceModel[tuple[Tensor, int]]):
+    """Reverses by rule: head 1 of 2 looks where it should, head 0 at the first token."""
+
+    max_length = 100
+    alignment_attention = "decoder_cross"
+
+    def _places(self, source: Tensor, length: int) -> Tensor:
+        real = (source != PAD).sum(dim=1, keepdim=True)
+        return torch.where(torch.arange(length) < real - 1, real - 2 - torch.arange(length), real - 1)
+
+    def _logits(self, source: Tensor, length: int) -> Tensor:
+        said = source.gather(1, self._places(source, length).clamp(min=0))
+        return 50.0 * torch.nn.functional.one_hot(said, 8).float()
+
+    def forward(self, source: Tensor, target: Tensor, *, need_weights: bool = False) -> ModelOutput:
+        places = self._places(source, target.size(1)).clamp(min=0)
+        heads = [torch.nn.functional.one_hot(where, source.size(1)).float() for where in (0 * places, places)]
+        maps = {"decoder_cross": (torch.stack(heads, dim=1),)} if need_weights else {}
+        return ModelOutput(self._logits(source, target.size(1)), maps)
+
+    def begin(self, source: Tensor) -> tuple[Tensor, int]:
+        return source, 0
+
+    def step(self, tokens: Tensor, state: tuple[Tensor, int]) -> tuple[Tensor, tuple[Tensor, int]]:
+        source, said = state
+        return self._logits(source, said + 1)[:, -1], (source, said + 1)
+
+
+def test_a_network_that_reverses_by_rule_gets_full_marks_and_its_aligned_head_is_found():
+    found = score(Oracle(), data(7), CPU)
+    assert found.figures == pytest.approx(
+        {
+            "test/loss": 0.0,
+            "test/token_accuracy": 1.0,
+            "test/exact_match": 1.0,
+            "test/decoded_exact_match": 1.0,
+            "test/alignment_hit_rate": 1.0,
+            "test/alignment_mass": 1.0,
+        },
+        abs=1e-6,
+    )
+    assert found.best_head == ("decoder_cross", 0, 1)
+    assert [record["head"] for record in found.records()] == [0, 1]
+    assert found.records()[0]["hit_rate"] < 0.5
