@@ -65,6 +65,9 @@ def test_a_run_leaves_what_the_contract_says(command: Command, capsys):
         *TEST_FIGURES,
     } <= set(tags["scalars"])
     assert "hp_metric" not in tags["scalars"]
+    hyperparameters = seen.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    assert b"EncoderDecoder" in hyperparameters
+    assert b"optimizer.learning_rate" in hyperparameters
     assert "samples/text_summary" in tags["tensors"]
     assert seen.Scalars("test/loss")[-1].value == pytest.approx(metrics["test/loss"], rel=1e-6)
 

@@ -82,7 +82,7 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     }
     write_json(metrics, run_dir / "metrics.json")
     assert isinstance(trainer.logger, TensorBoardLogger)
-    trainer.logger.log_hyperparams(_flat(config), scores.figures, trainer.global_step)
+    trainer.logger.log_hyperparams(_hyperparameters(config), scores.figures, trainer.global_step)
     trainer.logger.finalize("success")
     _say_what_was_reached(scores, metrics, trained.step, run_dir)
 
@@ -101,15 +101,19 @@ def _callbacks(settings: CallbackSettings, data: SequenceData, alignment_attenti
     return callbacks
 
 
-def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns the config's leaves under their full names, as TensorBoard's HParams table wants them."""
-    flat: dict[str, Any] = {}
+def _hyperparameters(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns what tells one run from another, under the names that the command line uses, for TensorBoard's table."""
+    found: dict[str, Any] = {}
     for name, value in config.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
+        if not isinstance(value, dict):
+            found[name] = value
+        elif name not in ("callbacks", "checkpoint", "early_stopping"):
+            for inner, setting in value.items():
+                if inner == "_target_":
+                    found[name] = setting.rpartition(".")[2]
+                else:
+                    found[f"{name}.{inner}"] = setting
+    return found
 
 
 def _say_what_was_reached(scores: TestScores, metrics: dict[str, Any], best_step: int, run_dir: Path) -> None:
