@@ -2,6 +2,7 @@
 
 import logging
 import runpy
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +31,10 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Command
             return int(end.code or 0)
         return 0
 
+    signals = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
     yield run
+    for signum, handler in signals.items():
+        signal.signal(signum, handler)
     for handler in [handler for handler in logging.getLogger().handlers if handler not in handlers]:
         logging.getLogger().removeHandler(handler)
         handler.close()

@@ -105,3 +105,11 @@ def test_weights_that_do_not_fit_are_refused(content, tmp_path, change):
         wrong = {"extra": torch.zeros(3), "shape": torch.zeros(2, 2), "type": "text"}[change]
         weights[name if change != "extra" else "network.more"] = wrong
     assert "do not fit" in refusal(saved({**content, "state_dict": weights}, tmp_path))
+
+
+def test_the_batch_size_of_evaluation_is_the_one_that_was_asked_for(content, tmp_path):
+    path = saved(content, tmp_path)
+    trained_with = content["attention_lab"]["config"]["data"]["batch_size"]
+    for asked, expected in ((None, trained_with), (7, 7)):
+        first = next(iter(load_trained(path, asked).data.loader("test")))
+        assert len(first.source) == min(expected, len(load_trained(path).data.rows("test")))

@@ -25,7 +25,7 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
     """
     quiet_libraries()
     device = choose_device(settings.accelerator)
-    trained = load_trained(Path(settings.checkpoint))
+    trained = load_trained(Path(settings.checkpoint), settings.batch_size)
     scores = test_scores(trained.network, trained.data, device)
     rows = trained.data.rows("test")
     figures = save_attention_maps(trained.network, rows, settings.num_figures, run_dir / "figures", device)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -54,8 +55,6 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
         config_dir: the folder of the configs.
         config_name: the top config.
     """
-    import hydra
-
     # Waiting threads of PyTorch's OpenMP spin for milliseconds; on a machine that does anything else besides, a step
     # then takes ten times as long. A shorter spin costs nothing on an idle one. Read once, when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
@@ -63,7 +62,9 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
     wants_traceback = os.environ.get(_FULL_ERROR, "0") not in ("", "0")
     # Hydra then hands errors on instead of printing them its own way and exiting with 1.
     os.environ[_FULL_ERROR] = "1"
-    signal.signal(signal.SIGTERM, _stop)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        # Not a KeyboardInterrupt: Lightning would catch it and exit with 1.
+        signal.signal(signum, _stop)
     running = False
 
     @functools.wraps(job)
@@ -81,8 +82,6 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
         hydra.main(version_base="1.3", config_path=str(config_dir), config_name=config_name)(checked)()
     except Interrupted as stop:
         sys.exit(128 + stop.signum)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
     except Exception as error:
         # Between jobs there is only Hydra, and what it refuses is what the user asked for.
         if running:

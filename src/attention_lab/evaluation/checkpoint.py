@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,8 +38,12 @@ class Trained(NamedTuple):
     network: SequenceModel[Any]
 
 
-def load_trained(path: Path) -> Trained:
+def load_trained(path: Path, batch_size: int | None = None) -> Trained:
     """Loads a checkpoint, from wherever it lies now and whatever device wrote it.
+
+    Args:
+        path: the file.
+        batch_size: sequences a batch when it is evaluated; as in training where not given.
 
     Raises:
         SettingError: it is missing, broken, foreign, or does not fit its own config.
@@ -60,7 +65,8 @@ def load_trained(path: Path) -> Trained:
     except SettingError as error:
         raise SettingError(f"checkpoint={path} holds a config that this version refuses: {error}") from error
     _load_weights(network, weights, path)
-    data = build_data(task, settings.data, settings.seed, splits=("validation", "test"))
+    batches = settings.data if batch_size is None else replace(settings.data, batch_size=batch_size)
+    data = build_data(task, batches, settings.seed, splits=("validation", "test"))
     return Trained(config, settings, int(content.get("global_step", 0)), task, data, network.eval())
 
 
