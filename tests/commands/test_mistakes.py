@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 MISTAKES = [
-    ("task=foo", "task=foo", "copy, reverse"),
-    ("task=null", "task=None", "copy, reverse"),
+    ("task=foo", "task=foo", "copy, duplicate, interleave, reverse, rotate, sort"),
+    ("task=null", "task=None", "copy, duplicate"),
     ("task=revers", "task=revers", "did you mean reverse"),
     ("model=lstm2", "model=lstm2", "encoder_decoder"),
     ("trainer=tpu", "trainer=tpu", "auto, cpu, gpu"),
@@ -46,7 +46,7 @@ MISTAKES = [
     ("task=[copy", "task=[copy", "setting=value"),
     ("--seed 3", "--seed", "seed=VALUE"),
     ("--seed=3", "--seed=3", "seed=VALUE"),
-    ("-m task=copy,foo", "task=foo", "copy, reverse"),
+    ("-m task=copy,foo", "task=foo", "copy, duplicate"),
     ("-m seed=-1,2", "seed=-1", "between 0"),
 ]
 

@@ -13,7 +13,11 @@ from omegaconf import OmegaConf
 
 from attention_lab.composition import build_task
 from attention_lab.tasks.copy import Copy
+from attention_lab.tasks.duplicate import Duplicate
+from attention_lab.tasks.interleave import Interleave
 from attention_lab.tasks.reverse import Reverse
+from attention_lab.tasks.rotate import Rotate
+from attention_lab.tasks.sort import Sort
 from attention_lab.tasks.task import Task
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "task").glob("*.yaml"))
@@ -37,7 +41,33 @@ def reverse_loop(source: list[int]) -> list[int]:
     return said
 
 
-LOOPS = pytest.mark.parametrize(("task", "loop"), [(Copy(), copy_loop), (Reverse(), reverse_loop)])
+def duplicate_loop(source: list[int]) -> list[int]:
+    return source + source
+
+
+def rotate_loop(source: list[int]) -> list[int]:
+    return source[1:] + source[:1]
+
+
+def interleave_loop(source: list[int]) -> list[int]:
+    first, second = source[: (len(source) + 1) // 2], source[(len(source) + 1) // 2 :]
+    said: list[int] = []
+    while first or second:
+        said += first[:1] + second[:1]
+        first, second = first[1:], second[1:]
+    return said
+
+
+KINDS = {
+    Copy: copy_loop,
+    Reverse: reverse_loop,
+    Duplicate: duplicate_loop,
+    Rotate: rotate_loop,
+    Sort: sorted,
+    Interleave: interleave_loop,
+}
+
+LOOPS = pytest.mark.parametrize(("task", "loop"), [(kind(), loop) for kind, loop in KINDS.items()])
 
 
 @pytest.fixture(params=CONFIGS, ids=lambda path: path.stem, scope="module")
@@ -52,7 +82,7 @@ class Twice(Task):
         return np.tile(np.arange(sources.shape[1]), (len(sources), 2))
 
 
-@pytest.mark.parametrize("kind", [Copy, Reverse])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_docstrings_example_is_true(kind: type[Task]) -> None:
     example = re.search(r"Example:\s+\w+: ([\d ]+) -> ([\d ]+), alignment ([\d ]+\d)", kind.__doc__ or "")
     assert example is not None
@@ -67,6 +97,14 @@ def test_copy_is_the_diagonal() -> None:
 
 def test_reverse_is_the_anti_diagonal() -> None:
     assert Reverse().alignment(np.array([[9, 4, 4, 7, 5]])).tolist() == [[4, 3, 2, 1, 0]]
+
+
+def test_sorting_is_stable() -> None:
+    assert Sort().alignment(np.array([[5, 4, 5, 4, 3]])).tolist() == [[4, 1, 3, 0, 2]]
+
+
+def test_every_task_with_a_config_is_compared_with_a_loop() -> None:
+    assert {kind.__name__.lower() for kind in KINDS} == {path.stem for path in CONFIGS}
 
 
 @LOOPS
