@@ -80,7 +80,13 @@ def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: 
     shutil.rmtree("run")
     capsys.readouterr()
 
-    arguments = ("checkpoint=elsewhere/renamed.ckpt", "batch_size=7", "num_figures=1", "hydra.run.dir=results")
+    arguments = (
+        "checkpoint=elsewhere/renamed.ckpt",
+        "batch_size=7",
+        "num_figures=1",
+        "lengths=[4,20]",
+        "hydra.run.dir=results",
+    )
     assert command("evaluate.py", *arguments) == 0
     assert capsys.readouterr().err == ""
     report = json.loads(Path("results/report.json").read_text())
@@ -88,9 +94,13 @@ def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: 
         {name: metrics[name] for name in TEST_FIGURES}, rel=1e-6
     )
     assert report["config"]["task"]["_target_"].endswith("Copy")
+    assert [record["length"] for record in report["length_curve"]] == [4, 20]
     assert len(report["heads"]) == 4
+    assert set(report["heads"][0]) >= {"attention", "layer", "head", "hit_rate", "mass", "exact_match_without"}
+    assert report["interventions"]["intact"]["exact_match"] == report["test/exact_match"]
     assert {file.name for file in Path("results/figures").iterdir()} == {
-        f"example_0_{name}_layer_0.png" for name in ("encoder_self", "decoder_self", "decoder_cross")
+        *(f"example_0_{name}_layer_0.png" for name in ("encoder_self", "decoder_self", "decoder_cross")),
+        "length_curve.png",
     }
 
 

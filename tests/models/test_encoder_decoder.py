@@ -339,3 +339,26 @@ def test_attention_and_position_are_built_by_their_factories():
     assert kinds.count(OwnPosition) == 2
     assert MultiHeadAttention not in kinds
     assert PositionalEncoding not in kinds
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("attention", ["encoder_self", "decoder_self", "decoder_cross"])
+def test_a_closed_head_is_a_head_whose_output_is_zero(attention: str, need_weights: bool) -> None:
+    torch.manual_seed(0)
+    network = EncoderDecoder(11, d_model=12, num_heads=3, num_layers=2, d_ff=7).eval()
+    source, target = torch.randint(3, 11, (2, 5)), torch.randint(3, 11, (2, 7))
+    allowed = torch.ones(1, 3, 1, 1, dtype=torch.bool)
+    allowed[:, 1] = False
+    closed = network(source, target, need_weights=need_weights, intervention={(attention, 1): allowed})
+    stack, name = {
+        "encoder_self": (network.encoder, "attn"),
+        "decoder_self": (network.decoder, "self_attn"),
+        "decoder_cross": (network.decoder, "cross_attn"),
+    }[attention]
+    with torch.no_grad():
+        # What a head says enters through its own columns of the output projection.
+        getattr(stack[1], name).w_o.weight[:, 4:8] = 0
+    torch.testing.assert_close(closed.logits, network(source, target).logits, atol=1e-6, rtol=1e-5)
+    if need_weights:
+        assert not closed.attention[attention][1][:, 1].any()
+        assert closed.attention[attention][0][:, 1].any()

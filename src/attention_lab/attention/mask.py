@@ -30,18 +30,28 @@ class Mask(NamedTuple):
         keys: True where a key is a real token, shape (B, S); None when all are.
         causal: whether a query sees no key after itself. With fewer queries than keys the queries are the *last*
             ones, as in decoding with a cache (PyTorch's own `is_causal` takes them to be the first).
+        allowed: True where a head may attend, broadcastable to (B, H, L, S); None where all may everywhere. Closing
+            edges or whole heads is how attention is intervened on.
     """
 
     keys: Bool[Tensor, "B S"] | None = None
     causal: bool = False
+    allowed: Bool[Tensor, "..."] | None = None
+
+    @property
+    def is_causal_only(self) -> bool:
+        """Whether nothing but the future is hidden, which the fused kernel does without a matrix."""
+        return self.causal and self.keys is None and self.allowed is None
 
     def matrix(
         self, num_queries: int, num_keys: int, device: torch.device | None = None
-    ) -> Bool[Tensor, "#B 1 #L S"] | None:
+    ) -> Bool[Tensor, "#B #H #L #S"] | None:
         """Spells the mask out, broadcastable to (B, H, L, S); None when everything may be attended to."""
         matrix = None if self.keys is None else boolean(self.keys)[:, None, None, :]
         if self.causal and num_queries > 1:
             future = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
             causal = future.tril(num_keys - num_queries)[None, None]
             matrix = causal if matrix is None else matrix & causal
+        if self.allowed is not None:
+            matrix = boolean(self.allowed) if matrix is None else matrix & boolean(self.allowed)
         return matrix

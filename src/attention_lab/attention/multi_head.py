@@ -99,7 +99,7 @@ def _matrix(mask: Mask | Tensor | None, queries: Tensor, keys: Tensor) -> Tensor
 def _fused(queries: Tensor, memory: KeyValues, mask: Mask | Tensor | None, dropout: float) -> Tensor:
     # PyTorch aligns `is_causal` at the top left; that is ours only where there are as many queries as keys.
     square = queries.size(-2) == memory.keys.size(-2)
-    if isinstance(mask, Mask) and mask.causal and mask.keys is None and square:
+    if square and isinstance(mask, Mask) and mask.is_causal_only:
         return functional.scaled_dot_product_attention(queries, *memory, dropout_p=dropout, is_causal=True)
     matrix = _matrix(mask, queries, memory.keys)
     return functional.scaled_dot_product_attention(queries, *memory, attn_mask=matrix, dropout_p=dropout)

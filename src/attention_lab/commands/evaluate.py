@@ -1,17 +1,22 @@
-"""What `python evaluate.py` does: score a checkpoint, draw its attention, write it all down."""
+"""What `python evaluate.py` does: score a checkpoint, intervene on its heads, draw it, write it all down."""
 
 import logging
 import platform
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from attention_lab.commands.quiet import quiet_libraries
 from attention_lab.configuration.settings import EvaluateSettings
-from attention_lab.evaluation.checkpoint import load_trained
+from attention_lab.evaluation.ablation import ablate_heads, cut_aligned_heads
+from attention_lab.evaluation.checkpoint import Trained, load_trained
 from attention_lab.evaluation.figures import save_attention_maps
+from attention_lab.evaluation.length_curve import default_lengths, length_curve
 from attention_lab.evaluation.report import write_json
-from attention_lab.evaluation.scoring import test_scores
+from attention_lab.evaluation.scoring import TestScores, test_scores
+from attention_lab.plotting.curves import draw_length_curve
 from attention_lab.training.trainer import choose_device
 
 log = logging.getLogger(__name__)
@@ -21,26 +26,57 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
     """Leaves `report.json` and `figures/*.png` in the run directory.
 
     Raises:
-        SettingError: the checkpoint cannot be used.
+        SettingError: the checkpoint or a length cannot be used.
     """
     quiet_libraries()
     device = choose_device(settings.accelerator)
     trained = load_trained(Path(settings.checkpoint), settings.batch_size)
     scores = test_scores(trained.network, trained.data, device)
-    rows = trained.data.rows("test")
-    figures = save_attention_maps(trained.network, rows, settings.num_figures, run_dir / "figures", device)
+    curve = _length_curve(settings, trained, scores, device)
+    batches = list(trained.data.loader("test"))
+    cuts = cut_aligned_heads(trained.network, scores.heads, batches, device, trained.settings.seed)
     report = {
         **scores.figures,
         "checkpoint": settings.checkpoint,
         "step": trained.step,
         "best_head": scores.best_head._asdict(),
-        "heads": scores.records(),
+        "length_curve": curve,
+        "heads": ablate_heads(trained.network, scores.heads, batches, device),
+        "interventions": cuts,
         "config": trained.config,
         "environment": {"python": platform.python_version(), "torch": torch.__version__, "device": str(device)},
     }
     write_json(report, run_dir / "report.json")
+    rows, figures = trained.data.rows("test"), run_dir / "figures"
+    save_attention_maps(trained.network, rows, settings.num_figures, figures, device)
+    if curve:
+        data = trained.settings.data
+        draw_length_curve(curve, (data.min_length, data.max_length)).savefig(figures / "length_curve.png")
     log.info("%s, step %d, on %d test sequences:", settings.checkpoint, trained.step, len(rows))
+    _say_what_was_found(scores, curve, cuts)
+    log.info("\nWritten to %s: report.json and figures/.", run_dir)
+
+
+def _length_curve(
+    settings: EvaluateSettings, trained: Trained, scores: TestScores, device: torch.device
+) -> list[dict[str, Any]]:
+    data = replace(trained.settings.data, test_size=settings.num_per_length, batch_size=settings.batch_size)
+    lengths = settings.lengths
+    if lengths is None:
+        lengths = default_lengths(trained.task, data, trained.network.max_length)
+    seed = trained.settings.seed
+    return length_curve(trained.network, trained.task, data, lengths, scores.best_head, seed, device)
+
+
+def _say_what_was_found(scores: TestScores, curve: list[dict[str, Any]], cuts: dict[str, Any]) -> None:
     for name, value in scores.figures.items():
         log.info("  %-26s %.4f", name, value)
-    log.info("  best head: %s", scores.best_head)
-    log.info("\nWritten to %s: report.json and %d attention maps in figures/.", run_dir, len(figures))
+    log.info("  best head: %s; aligned heads: %d", scores.best_head, len(cuts["aligned"]))
+    log.info("\nExact match when the aligned heads lose ...")
+    for name in ("without_heads", "without_gold_edges", "without_random_edges"):
+        log.info("  %-26s %.4f", name.removeprefix("without_").replace("_", " "), cuts[name]["exact_match"])
+    if curve:
+        log.info("\n  length   exact match, decoded   token accuracy   mass on gold")
+        for record in curve:
+            figures = (record[name] for name in ("length", "decoded_exact_match", "token_accuracy", "alignment_mass"))
+            log.info("  %6d   %20.4f   %14.4f   %12.4f", *figures)

@@ -194,16 +194,24 @@ class EvaluateSettings:
         accelerator: `auto` takes a GPU if there is one.
         batch_size: sequences a batch; no figure depends on it.
         num_figures: test sequences to draw attention maps of.
+        lengths: source lengths of the length curve, in symbols; null takes some from a quarter of the longest training
+            length to four times as long.
+        num_per_length: sequences at each of these lengths.
     """
 
     checkpoint: str
     accelerator: Literal["auto", "cpu", "gpu"]
     batch_size: int
     num_figures: int
+    lengths: list[int] | None
+    num_per_length: int
 
     def __post_init__(self) -> None:
         _at_least(1, self, "batch_size")
         _at_least(0, self, "num_figures")
+        _at_least(1, self, "num_per_length")
+        if self.lengths is not None and min(self.lengths, default=1) < 1:
+            raise ValueError(f"lengths={self.lengths} must be at least 1 each")
 
 
 def check_seed(seed: int) -> None:

@@ -1,9 +1,9 @@
 """The numbers of a trained network: the same ones after training and from a checkpoint."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader
 
 from attention_lab.data.batches import Batch
 from attention_lab.data.module import SequenceData
@@ -28,22 +28,6 @@ class TestScores(NamedTuple):
     best_head: Head
     heads: HeadScores
 
-    def records(self) -> list[dict[str, Any]]:
-        """Returns one record a head: its address, `hit_rate` and `mass`."""
-        attention = self.best_head.attention
-        layers, heads = self.heads.mass.shape
-        return [
-            {
-                "attention": attention,
-                "layer": layer,
-                "head": head,
-                "hit_rate": float(self.heads.hit_rate[layer, head]),
-                "mass": float(self.heads.mass[layer, head]),
-            }
-            for layer in range(layers)
-            for head in range(heads)
-        ]
-
 
 def test_scores(network: SequenceModel[Any], data: SequenceData, device: torch.device) -> TestScores:
     """Scores a network, in single precision, on all of the test split.
@@ -52,31 +36,32 @@ def test_scores(network: SequenceModel[Any], data: SequenceData, device: torch.d
     scored on another.
     """
     network.to(device)
-    with evaluation_mode(network):
-        layer, head = _alignment(network, data.loader("validation"), device).best()
-        heads = _alignment(network, data.loader("test"), device)
-        figures = _accuracy(network, data.loader("test"), device)
-    figures["alignment_hit_rate"] = float(heads.hit_rate[layer, head])
-    figures["alignment_mass"] = float(heads.mass[layer, head])
+    layer, head = head_scores(network, data.loader("validation"), device).best()
+    heads = head_scores(network, data.loader("test"), device)
     best_head = Head(network.alignment_attention, layer, head)
+    figures = {**accuracy(network, data.loader("test"), device), **heads.figures(best_head)}
     return TestScores({f"test/{name}": value for name, value in figures.items()}, best_head, heads)
 
 
-def _alignment(network: SequenceModel[Any], batches: DataLoader[Batch], device: torch.device) -> HeadScores:
+def head_scores(network: SequenceModel[Any], batches: Iterable[Batch], device: torch.device) -> HeadScores:
+    """Returns how well each head of the attention from target to source aligns."""
     scores = AlignmentScores().to(device)
-    for batch in batches:
-        source, target, _, alignment = (part.to(device) for part in batch)
-        maps = network(source, target, need_weights=True).attention
-        scores.update(maps[network.alignment_attention], alignment)
+    with evaluation_mode(network):
+        for batch in batches:
+            source, target, _, alignment = (part.to(device) for part in batch)
+            maps = network(source, target, need_weights=True).attention
+            scores.update(maps[network.alignment_attention], alignment)
     return scores.heads()
 
 
-def _accuracy(network: SequenceModel[Any], batches: DataLoader[Batch], device: torch.device) -> dict[str, float]:
+def accuracy(network: SequenceModel[Any], batches: Iterable[Batch], device: torch.device) -> dict[str, float]:
+    """Returns `loss`, `token_accuracy` and `exact_match`, teacher-forced, and `decoded_exact_match`."""
     teacher_forced, decoded = TeacherForcedScores().to(device), DecodedExactMatch().to(device)
-    for batch in batches:
-        source, target, labels, _ = (part.to(device) for part in batch)
-        teacher_forced.update(network(source, target).logits, labels)
-        # Whatever is said beyond the length of the labels comes too late to be right.
-        decoded.update(greedy_decode(network, source, labels.size(1)), labels)
+    with evaluation_mode(network):
+        for batch in batches:
+            source, target, labels, _ = (part.to(device) for part in batch)
+            teacher_forced.update(network(source, target).logits, labels)
+            # Whatever is said beyond the length of the labels comes too late to be right.
+            decoded.update(greedy_decode(network, source, labels.size(1)), labels)
     figures = {name: float(value) for name, value in teacher_forced.compute().items()}
     return {**figures, "decoded_exact_match": float(decoded.compute())}

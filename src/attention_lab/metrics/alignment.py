@@ -30,6 +30,11 @@ class HeadScores(NamedTuple):
     hit_rate: Float[Tensor, "layers H"]
     mass: Float[Tensor, "layers H"]
 
+    def figures(self, head: Head) -> dict[str, float]:
+        """Returns one head's `alignment_hit_rate` and `alignment_mass`."""
+        place = (head.layer, head.head)
+        return {"alignment_hit_rate": float(self.hit_rate[place]), "alignment_mass": float(self.mass[place])}
+
     def best(self) -> tuple[int, int]:
         """Returns the layer and head with the highest hit rate, among equals the one with the most mass."""
         hit_rate, mass = self.hit_rate.double(), self.mass.double()

@@ -14,6 +14,9 @@ AttentionFactory = Callable[[int, int, float], MultiHeadAttention]
 """Builds an attention from (d_model, num_heads, dropout)."""
 
 
+CAUSAL = Mask(causal=True)
+
+
 class BlockOutput(NamedTuple):
     """What an encoder layer gives back; unpacks like the article's `out, attn`.
 
@@ -113,6 +116,7 @@ class DecoderBlock(nn.Module):
         history: KeyValues,
         memory: KeyValues,
         memory_mask: Mask | None = None,
+        history_mask: Mask = CAUSAL,
         *,
         need_weights: bool = True,
     ) -> DecoderBlockOutput:
@@ -122,11 +126,11 @@ class DecoderBlock(nn.Module):
             x: the last L of the T target tokens so far: all of them in training, one in cached decoding.
             history: `self_attn.project` of all T tokens.
             memory: `cross_attn.project` of the encoded source.
-            memory_mask: which source tokens are real.
+            memory_mask: which source tokens may be attended to.
+            history_mask: which target tokens may be.
             need_weights: return both attentions.
         """
-        causal = Mask(causal=True)
-        mixed, self_weights = self.self_attn.attend(x, history, causal, need_weights=need_weights)
+        mixed, self_weights = self.self_attn.attend(x, history, history_mask, need_weights=need_weights)
         x = self.norm1(x + self.dropout(mixed))
         mixed, cross_weights = self.cross_attn.attend(x, memory, memory_mask, need_weights=need_weights)
         x = self.norm2(x + self.dropout(mixed))

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from attention_lab.attention.key_values import KeyValueCache, KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.models.blocks import AttentionFactory, DecoderBlock, TransformerBlock
+from attention_lab.models.blocks import CAUSAL, AttentionFactory, DecoderBlock, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
-from attention_lab.models.model import ModelOutput, SequenceModel, attention_maps
+from attention_lab.models.model import Intervention, ModelOutput, SequenceModel, attention_maps
 from attention_lab.positions.coordinates import from_start
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import PAD
@@ -83,22 +83,30 @@ class EncoderDecoder(SequenceModel[DecodingState]):
                 nn.init.zeros_(module.bias)
 
     def forward(
-        self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"], *, need_weights: bool = False
+        self,
+        source: Integer[Tensor, "B S"],
+        target: Integer[Tensor, "B T"],
+        *,
+        need_weights: bool = False,
+        intervention: Intervention | None = None,
     ) -> ModelOutput:
-        memory, memory_mask, encoder_self = self._encode(source, need_weights)
+        closed = intervention or {}
+        memory, real, encoder_self = self._encode(source, need_weights, closed)
         x = self.target_embedding(target)
         decoder_self: list[Tensor | None] = []
         decoder_cross: list[Tensor | None] = []
-        for block in self._decoder_blocks():
+        for layer, block in enumerate(self._decoder_blocks()):
             history, read = block.self_attn.project(x, x), block.cross_attn.project(memory, memory)
-            x, own, cross = block(x, history, read, memory_mask, need_weights=need_weights)
+            history_mask = CAUSAL._replace(allowed=closed.get(("decoder_self", layer)))
+            memory_mask = real._replace(allowed=closed.get(("decoder_cross", layer)))
+            x, own, cross = block(x, history, read, memory_mask, history_mask, need_weights=need_weights)
             decoder_self.append(own)
             decoder_cross.append(cross)
         maps = {"encoder_self": encoder_self, "decoder_self": decoder_self, "decoder_cross": decoder_cross}
         return ModelOutput(self.output(x), attention_maps(maps))
 
     def begin(self, source: Integer[Tensor, "B S"]) -> DecodingState:
-        memory, memory_mask, _ = self._encode(source, need_weights=False)
+        memory, memory_mask, _ = self._encode(source, need_weights=False, closed={})
         projected = tuple(block.cross_attn.project(memory, memory) for block in self._decoder_blocks())
         return DecodingState(projected, memory_mask, tuple(KeyValueCache() for _ in projected), 0)
 
@@ -110,13 +118,16 @@ class EncoderDecoder(SequenceModel[DecodingState]):
             x = block(x, so_far, memory, state.memory_mask, need_weights=False).output
         return self.output(x[:, 0]), state._replace(position=state.position + 1)
 
-    def _encode(self, source: Tensor, need_weights: bool) -> tuple[Tensor, Mask, list[Tensor | None]]:
+    def _encode(
+        self, source: Tensor, need_weights: bool, closed: Intervention
+    ) -> tuple[Tensor, Mask, list[Tensor | None]]:
         real = source != PAD
         mask = Mask(keys=real)
         x = self.source_embedding(source, from_start(real))
         weights: list[Tensor | None] = []
-        for block in self.encoder:
-            x, own = block(x, mask, need_weights=need_weights)
+        for layer, block in enumerate(self.encoder):
+            allowed = closed.get(("encoder_self", layer))
+            x, own = block(x, mask._replace(allowed=allowed), need_weights=need_weights)
             weights.append(own)
         return x, mask, weights
 

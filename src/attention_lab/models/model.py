@@ -4,13 +4,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 State = TypeVar("State")
 
 AttentionMaps = dict[str, tuple[Tensor, ...]]
 """Attention weights under their address: `maps[attention][layer][:, head]` has shape (B, L, S)."""
+
+
+Intervention = Mapping[tuple[str, int], Bool[Tensor, "..."]]
+"""For an attention and a layer: True where a head may still attend, broadcastable to (B, H, L, S)."""
 
 
 class ModelOutput(NamedTuple):
@@ -39,7 +43,12 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
 
     @abstractmethod
     def forward(
-        self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"], *, need_weights: bool = False
+        self,
+        source: Integer[Tensor, "B S"],
+        target: Integer[Tensor, "B T"],
+        *,
+        need_weights: bool = False,
+        intervention: Intervention | None = None,
     ) -> ModelOutput:
         """Predicts every next target token at once, given the true ones before it (teacher forcing).
 
@@ -47,6 +56,7 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
             source: tokens, padded with PAD on either side.
             target: BOS and then the target's tokens, padded with PAD on the right.
             need_weights: return the attention weights as well; the logits stay the same up to rounding.
+            intervention: edges that are to be closed. A head that may attend to nothing says nothing (zeros).
         """
 
     @abstractmethod
@@ -57,9 +67,11 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     def step(self, tokens: Integer[Tensor, " B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Predicts the token after `tokens`; the state it was given is used up."""
 
-    def __call__(self, source: Tensor, target: Tensor, *, need_weights: bool = False) -> ModelOutput:
+    def __call__(
+        self, source: Tensor, target: Tensor, *, need_weights: bool = False, intervention: Intervention | None = None
+    ) -> ModelOutput:
         """Runs `forward` (typed: `nn.Module.__call__` says nothing about what it takes and gives)."""
-        return super().__call__(source, target, need_weights=need_weights)
+        return super().__call__(source, target, need_weights=need_weights, intervention=intervention)
 
 
 def attention_maps(layers: Mapping[str, Sequence[Tensor | None]]) -> AttentionMaps:

@@ -1,0 +1,82 @@
+"""How accuracy and alignment hold as sequences grow, inside and beyond the lengths of training."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from attention_lab.composition import build_data
+from attention_lab.configuration.checking import SettingError
+from attention_lab.configuration.settings import DataSettings
+from attention_lab.data.module import SequenceData
+from attention_lab.evaluation.scoring import accuracy, head_scores
+from attention_lab.metrics.alignment import Head
+from attention_lab.models.model import SequenceModel
+from attention_lab.tasks.task import Task
+
+_CELLS = 2**22
+"""Cells of an attention map that a batch may have, per head, so that memory stays bounded as lengths grow."""
+
+
+def default_lengths(task: Task, data: DataSettings, max_length: int) -> list[int]:
+    """Returns quarters of the longest training length up to the whole, then its double and its fourfold.
+
+    Args:
+        task: what was learned.
+        data: the lengths of training.
+        max_length: tokens that the network has positions for.
+    """
+    longest = data.max_length
+    lengths = {max(data.min_length, longest * quarter // 4) for quarter in range(1, 5)} | {2 * longest, 4 * longest}
+    drawable = [length for length in sorted(lengths) if not data.unique_symbols or length <= data.vocab_size]
+    return [length for length in drawable if length < max_length and task.longest(length) < max_length]
+
+
+def length_curve(
+    network: SequenceModel[Any],
+    task: Task,
+    data: DataSettings,
+    lengths: Sequence[int],
+    head: Head,
+    seed: int,
+    device: torch.device,
+) -> list[dict[str, Any]]:
+    """Returns a record a length: teacher-forced and decoded accuracy, and how one head aligns.
+
+    The sequences belong to the test split's share of all sequences, so none of them can have been trained on.
+
+    Args:
+        network: what to score.
+        task: what it learned.
+        data: how it was trained; `test_size` sequences are drawn at each length, or as many as there are.
+        lengths: source lengths in symbols.
+        head: the head to follow.
+        seed: decides the sequences.
+        device: where to run.
+
+    Raises:
+        SettingError: there are no sequences of a length, or the network has no positions for them.
+    """
+    records: list[dict[str, Any]] = []
+    for length in lengths:
+        batches = _batches(network, task, data, length, seed).loader("test")
+        figures = accuracy(network, batches, device)
+        figures |= head_scores(network, batches, device).figures(head)
+        del figures["loss"]
+        records.append({"length": length, **figures})
+    return records
+
+
+def _batches(network: SequenceModel[Any], task: Task, data: DataSettings, length: int, seed: int) -> SequenceData:
+    if length + 1 > network.max_length or task.longest(length) + 1 > network.max_length:
+        raise SettingError(f"lengths={length} needs more than the {network.max_length} positions that the network has")
+    if data.unique_symbols and length > data.vocab_size:
+        raise SettingError(f"lengths={length} needs as many different symbols; there are {data.vocab_size}")
+    cells = (length + 1) * (task.longest(length) + 1)
+    batch_size = max(1, min(data.batch_size, _CELLS // cells))
+    this_long = replace(data, min_length=length, max_length=length, batch_size=batch_size)
+    try:
+        return build_data(task, this_long, seed, splits=("test",))
+    except SettingError as error:
+        raise SettingError(f"lengths={length} has no sequence in the test split; leave it out") from error

@@ -1,0 +1,67 @@
+"""Length curves: the lengths that were asked for, with sequences that nobody can have trained on."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attention_lab.configuration.checking import SettingError
+from attention_lab.configuration.settings import DataSettings
+from attention_lab.evaluation.length_curve import default_lengths, length_curve
+from attention_lab.metrics.alignment import Head
+from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.tasks.duplicate import Duplicate
+from attention_lab.tasks.reverse import Reverse
+
+DATA = DataSettings(2, 12, 5, False, 100, 10, 13, 7, 0)
+
+
+def network(max_len: int = 50) -> EncoderDecoder:
+    torch.manual_seed(0)
+    return EncoderDecoder(8, d_model=12, num_heads=3, d_ff=7, position=lambda width: PositionalEncoding(width, max_len))
+
+
+def curve(lengths: list[int], data: DataSettings = DATA, max_len: int = 50) -> list[dict[str, float]]:
+    head = Head("decoder_cross", 0, 1)
+    return length_curve(network(max_len), Reverse(), data, lengths, head, seed=3, device=torch.device("cpu"))
+
+
+def test_there_is_one_record_a_length_with_every_figure_of_the_contract():
+    records = curve([5, 17])
+    assert [record["length"] for record in records] == [5, 17]
+    for record in records:
+        assert list(record) == [
+            "length",
+            "token_accuracy",
+            "exact_match",
+            "decoded_exact_match",
+            "alignment_hit_rate",
+            "alignment_mass",
+        ]
+        assert all(0 <= record[name] <= 1 for name in list(record)[1:])
+
+
+def test_figures_do_not_depend_on_the_batch_size():
+    one, other = curve([9], replace(DATA, batch_size=1)), curve([9], replace(DATA, batch_size=13))
+    assert one[0] == pytest.approx(other[0], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "data", "complaint"),
+    [
+        ([50], DATA, "lengths=50 needs more than the 50 positions"),
+        ([6], replace(DATA, unique_symbols=True, max_length=5), "lengths=6 needs as many different symbols"),
+        ([1], replace(DATA, vocab_size=1), "lengths=1 has no sequence in the test split"),
+    ],
+)
+def test_lengths_that_cannot_be_are_refused(lengths, data, complaint):
+    with pytest.raises(SettingError, match=complaint):
+        curve(lengths, data)
+
+
+def test_default_lengths_go_to_four_times_the_training_length_as_far_as_there_are_positions():
+    assert default_lengths(Reverse(), DATA, 50) == [3, 6, 9, 12, 24, 48]
+    assert default_lengths(Reverse(), DATA, 48) == [3, 6, 9, 12, 24]
+    assert default_lengths(Duplicate(), DATA, 50) == [3, 6, 9, 12, 24]
+    assert default_lengths(Reverse(), replace(DATA, unique_symbols=True, max_length=4), 50) == [2, 3, 4]
