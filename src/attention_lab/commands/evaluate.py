@@ -10,20 +10,27 @@ import torch
 
 from attention_lab.commands.quiet import quiet_libraries
 from attention_lab.configuration.settings import EvaluateSettings
+from attention_lab.data.batches import spread_rows
 from attention_lab.evaluation.ablation import ablate_heads, cut_aligned_heads
 from attention_lab.evaluation.checkpoint import Trained, load_trained
-from attention_lab.evaluation.figures import save_attention_maps
+from attention_lab.evaluation.figures import map_examples, save_attention_maps
 from attention_lab.evaluation.length_curve import default_lengths, length_curve
+from attention_lab.evaluation.page import write_page
 from attention_lab.evaluation.report import write_json
 from attention_lab.evaluation.scoring import TestScores, test_scores
+from attention_lab.models.decoding import greedy_decode
+from attention_lab.models.inference import evaluation_mode
 from attention_lab.plotting.curves import draw_length_curve
+from attention_lab.plotting.samples import compare
 from attention_lab.training.trainer import choose_device
+
+_NUM_SAMPLES = 12
 
 log = logging.getLogger(__name__)
 
 
 def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
-    """Leaves `report.json` and `figures/*.png` in the run directory.
+    """Leaves `report.json`, `report.html` and `figures/*.png` in the run directory.
 
     Raises:
         SettingError: the checkpoint or a length cannot be used.
@@ -44,17 +51,28 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
         "heads": ablate_heads(trained.network, scores.heads, batches, device),
         "interventions": cuts,
         "config": trained.config,
-        "environment": {"python": platform.python_version(), "torch": torch.__version__, "device": str(device)},
+        "environment": {"python": platform.python_version(), "torch": str(torch.__version__), "device": str(device)},
     }
     write_json(report, run_dir / "report.json")
-    rows, figures = trained.data.rows("test"), run_dir / "figures"
-    save_attention_maps(trained.network, rows, settings.num_figures, figures, device)
-    if curve:
-        data = trained.settings.data
-        draw_length_curve(curve, (data.min_length, data.max_length)).savefig(figures / "length_curve.png")
-    log.info("%s, step %d, on %d test sequences:", settings.checkpoint, trained.step, len(rows))
+    _draw(settings, trained, report, run_dir, device)
+    log.info("%s, step %d, on the test split:", settings.checkpoint, trained.step)
     _say_what_was_found(scores, curve, cuts)
-    log.info("\nWritten to %s: report.json and figures/.", run_dir)
+    log.info("\nWritten to %s: report.html (open it in a browser), report.json and figures/.", run_dir)
+
+
+def _draw(
+    settings: EvaluateSettings, trained: Trained, report: dict[str, Any], run_dir: Path, device: torch.device
+) -> None:
+    rows, data = trained.data.rows("test"), trained.settings.data
+    lengths = (data.min_length, data.max_length)
+    mapped = map_examples(trained.network, rows, settings.num_figures, device)
+    save_attention_maps(mapped, run_dir / "figures")
+    if report["length_curve"]:
+        draw_length_curve(report["length_curve"], lengths).savefig(run_dir / "figures" / "length_curve.png")
+    examples = rows.__getitems__(spread_rows(rows, _NUM_SAMPLES))
+    with evaluation_mode(trained.network):
+        said = greedy_decode(trained.network, examples.source.to(device), examples.labels.size(1))
+    write_page(report, lengths, mapped, compare(examples, said.cpu()), run_dir / "report.html")
 
 
 def _length_curve(

@@ -17,7 +17,7 @@ from attention_lab.commands.quiet import quiet_libraries
 from attention_lab.composition import build_data, build_network, build_task, check_positions
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import CallbackSettings, TrainSettings
-from attention_lab.data.batches import readable_rows
+from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.evaluation.report import write_json
@@ -96,8 +96,7 @@ def _callbacks(settings: CallbackSettings, data: SequenceData, alignment_attenti
     elif settings.attention_maps:
         callbacks.append(AttentionMaps(rows[example[0]]))
     if settings.num_samples:
-        spread = [(2 * i + 1) * len(rows) // (2 * settings.num_samples) for i in range(settings.num_samples)]
-        callbacks.append(SamplePredictions(rows.__getitems__(spread)))
+        callbacks.append(SamplePredictions(rows.__getitems__(spread_rows(rows, settings.num_samples))))
     return callbacks
 
 

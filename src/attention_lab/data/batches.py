@@ -124,3 +124,9 @@ def readable_rows(rows: SequenceRows, count: int) -> list[int]:
     candidates = np.flatnonzero(lengths == wanted)[:256]
     variety = [len(np.unique(source)) for source in rows.__getitems__(candidates.tolist()).source.numpy()]
     return candidates[np.argsort(variety, kind="stable")[::-1]][:count].tolist()
+
+
+def spread_rows(rows: SequenceRows, count: int) -> list[int]:
+    """Chooses `count` rows at even distances, so that all lengths have their turn; fewer if there are fewer."""
+    count = min(count, len(rows))
+    return [(2 * number + 1) * len(rows) // (2 * count) for number in range(count)]

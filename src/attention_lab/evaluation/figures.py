@@ -1,47 +1,56 @@
-"""Attention maps of test examples, as PNG files."""
+"""Attention maps of test examples, for PNG files and for the report's viewer."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from attention_lab.data.batches import Batch, SequenceRows, readable_rows
 from attention_lab.models.inference import evaluation_mode
-from attention_lab.models.model import SequenceModel
+from attention_lab.models.model import AttentionMaps, SequenceModel
 from attention_lab.plotting.attention import AttentionGrid
 from attention_lab.plotting.labels import map_labels
 
 
-def save_attention_maps(
-    network: SequenceModel[Any], rows: SequenceRows, count: int, folder: Path, device: torch.device
-) -> list[Path]:
-    """Writes `example_<n>_<attention>_layer_<i>.png` for the rows that are easiest to read.
+class MappedExample(NamedTuple):
+    """A batch of one, and the attention that it called forth, on the CPU."""
+
+    example: Batch
+    maps: AttentionMaps
+
+
+def map_examples(
+    network: SequenceModel[Any], rows: SequenceRows, count: int, device: torch.device
+) -> list[MappedExample]:
+    """Returns the attention for the rows that are easiest to read.
 
     Args:
         network: what to look at.
         rows: where to take examples from.
-        count: how many examples at most; there are fewer if too few rows are short enough to be drawn.
-        folder: where the files go; made if it is not there.
+        count: how many at most; there are fewer if too few rows are short enough to be drawn.
         device: where to run.
-
-    Returns:
-        The files, in order.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    files: list[Path] = []
-    for number, row in enumerate(readable_rows(rows, count)):
+    mapped: list[MappedExample] = []
+    for row in readable_rows(rows, count):
         example = rows[row]
         with evaluation_mode(network):
-            source, target = example.source.to(device), example.target.to(device)
-            maps = network(source, target, need_weights=True).attention
+            output = network(example.source.to(device), example.target.to(device), need_weights=True)
+        maps = {name: tuple(layer.float().cpu() for layer in layers) for name, layers in output.attention.items()}
+        mapped.append(MappedExample(example, maps))
+    return mapped
+
+
+def save_attention_maps(mapped: Sequence[MappedExample], folder: Path) -> list[Path]:
+    """Writes `example_<n>_<attention>_layer_<i>.png` into a folder and returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    for number, (example, maps) in enumerate(mapped):
         for attention, layers in maps.items():
             for layer, weights in enumerate(layers):
                 file = folder / f"example_{number}_{attention}_layer_{layer}.png"
-                _save(example, attention, layer, weights, file)
+                AttentionGrid(map_labels(attention, layer, example), weights.size(1)).paint(weights[0].numpy()).save(
+                    file
+                )
                 files.append(file)
     return files
-
-
-def _save(example: Batch, attention: str, layer: int, weights: torch.Tensor, file: Path) -> None:
-    grid = AttentionGrid(map_labels(attention, layer, example), weights.size(1))
-    grid.paint(weights[0].float().cpu().numpy()).save(file)

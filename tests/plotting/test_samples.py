@@ -2,8 +2,8 @@
 
 import torch
 
-from attention_lab.callbacks.samples import samples_table
 from attention_lab.data.batches import Batch
+from attention_lab.plotting.samples import as_markdown, compare
 
 # copy: 4 1 -> 4 1, copy: 5 -> 5 and copy: 6 -> 6
 EXAMPLES = Batch(
@@ -16,7 +16,7 @@ EXAMPLES = Batch(
 
 def test_right_wrong_missing_and_surplus_tokens_are_told_apart():
     said = torch.tensor([[7, 5, 2], [8, 0, 0], [9, 2, 0]])
-    assert samples_table(EXAMPLES, said).splitlines()[2:] == [
+    assert as_markdown(compare(EXAMPLES, said)).splitlines()[2:] == [
         "| ✗ | 4 1 <eos> | 4 1 <eos> | 4 **2** <eos> |",
         "| ✗ | 5 <eos> | 5 <eos> | 5 **…** |",
         "| ✓ | 6 <eos> | 6 <eos> | 6 <eos> |",
@@ -25,4 +25,4 @@ def test_right_wrong_missing_and_surplus_tokens_are_told_apart():
 
 def test_what_is_said_beyond_the_end_is_wrong():
     said = torch.tensor([[7, 4, 2, 0], [8, 9, 9, 2], [9, 2, 0, 0]])
-    assert samples_table(EXAMPLES, said).splitlines()[3] == "| ✗ | 5 <eos> | 5 <eos> | 5 **6** **6** **<eos>** |"
+    assert as_markdown(compare(EXAMPLES, said)).splitlines()[3] == "| ✗ | 5 <eos> | 5 <eos> | 5 **6** **6** **<eos>** |"
