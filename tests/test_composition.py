@@ -206,6 +206,19 @@ def test_nothing_foreign_is_built(section: str, target: object) -> None:
     assert str(refusal.value).startswith(f"{section}._target_={target} is not a ")
 
 
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("attention_lab.tasks.rotat.Rotate", "there is no module attention_lab.tasks.rotat"),
+        ("attention_lab.tasks.rotate.Rotates", "attention_lab.tasks.rotate has no Rotates"),
+        ("attention_lab.tasks.task.Task", "it does not define alignment"),
+    ],
+)
+def test_a_class_that_is_not_there_is_told_from_one_that_is_not_finished(target: str, reason: str) -> None:
+    with pytest.raises(SettingError, match=reason):
+        build_task({"_target_": target})
+
+
 KINDS = {
     "task": (TASK, "Task"),
     "model": (MODEL, "SequenceModel"),

@@ -37,7 +37,7 @@ def build_data(
         parts: parts of like lengths that a training batch is cut into.
 
     Raises:
-        SettingError: not a single sequence belongs to one of them.
+        SettingError: not a single sequence belongs to one of them, or the task is not an alignment.
     """
     sizes: dict[Split, int] = {"train": data.train_size, "validation": data.validation_size, "test": data.test_size}
     module = SequenceData(task, data.space, sizes, data.batch_size, seed, data.num_workers, parts)
@@ -45,7 +45,8 @@ def build_data(
         for split in splits:
             module.rows(split)
     except ValueError as error:
-        raise SettingError(f"data.{error}") from error
+        where = "data." if str(error).startswith("max_length") else "task: "
+        raise SettingError(f"{where}{error}") from error
     return module
 
 
@@ -96,18 +97,21 @@ def _class(component: Component, base: type[T], section: str) -> Callable[..., T
     followed through a module that merely imports it.
     """
     target = component.get("_target_")
-    refusal = SettingError(f"{section}._target_={target} is not a {base.__name__} of attention_lab")
+    kind = f"{section}._target_={target} is not a {base.__name__} of attention_lab"
     match = re.fullmatch(r"(attention_lab(?:\.[a-z_]+)+)\.([A-Za-z]\w*)", target) if isinstance(target, str) else None
     if match is None:
-        raise refusal
+        raise SettingError(kind)
     try:
         found = getattr(importlib.import_module(match[1]), match[2], None)
     except ImportError:
-        raise refusal from None
+        raise SettingError(f"{kind}: there is no module {match[1]}") from None
+    if found is None:
+        raise SettingError(f"{kind}: {match[1]} has no {match[2]}")
     if not (isinstance(found, type) and issubclass(found, base) and found.__module__ == match[1]):
-        raise refusal
+        raise SettingError(kind)
     if inspect.isabstract(found):
-        raise refusal
+        missing: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
+        raise SettingError(f"{kind}: it does not define {', '.join(sorted(missing))}")
     return found
 
 

@@ -46,6 +46,12 @@ MISTAKES = [
     ("task=[copy", "task=[copy", "setting=value"),
     ("--seed 3", "--seed", "seed=VALUE"),
     ("--seed=3", "--seed=3", "seed=VALUE"),
+    ("task=copy,reverse", "task=copy,reverse", "-m task=copy,reverse"),
+    ("seed=0,1", "seed=0,1", "-m seed=0,1"),
+    ("+experiment=smoke", "+experiment=smoke", "experiment=smoke"),
+    ("lr=0.1", "lr=0.1", "did you mean optimizer.learning_rate"),
+    ("optimizer.lr=0.1", "optimizer.lr=0.1", "did you mean optimizer.learning_rate"),
+    ("--halp", "--halp", "--help"),
     ("-m task=copy,foo", "task=foo", "copy, duplicate"),
     ("-m seed=-1,2", "seed=-1", "between 0"),
 ]
@@ -59,6 +65,16 @@ def test_a_mistake_is_told_in_one_line(command, capsys, arguments, named, allowe
     assert lines[0].startswith("error: ")
     assert named in lines[0]
     assert allowed in lines[0]
+
+
+def test_a_refused_run_leaves_no_folder_behind(command):
+    assert command("train.py", "model.num_heads=7") == 2
+    assert not list(Path().rglob("*.log"))
+    assert not list(Path().rglob(".hydra"))
+    Path("mine").mkdir()
+    Path("mine/notes.txt").touch()
+    assert command("train.py", "model.num_heads=7", "hydra.run.dir=mine") == 2
+    assert Path("mine/notes.txt").exists()
 
 
 def test_a_gpu_that_is_not_there_is_missed(command, capsys, monkeypatch):

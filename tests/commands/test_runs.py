@@ -54,6 +54,8 @@ def test_a_run_leaves_what_the_contract_says(command: Command, capsys):
         "attention/decoder_cross/layer_0",
     ]
     assert [image.step for image in seen.Images("attention/decoder_cross/layer_0")] == [0, 10, 20]
+    assert [point.step for point in seen.Scalars("val/loss")] == [10, 20]
+    assert [point.step for point in seen.Scalars("train/loss")] == [10, 20]
     assert {
         "train/loss",
         "train/learning_rate",
@@ -107,7 +109,7 @@ def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: 
 def test_the_last_step_is_validated_and_kept_when_it_falls_between_two_validations(command: Command):
     arguments = ("trainer.max_steps=7", "trainer.validate_every=5")
     assert command("train.py", "experiment=smoke", "trainer=cpu", "hydra.run.dir=run", *arguments) == 0
-    assert [point.step for point in events(Path("run")).Scalars("val/loss")] == [4, 6]
+    assert [point.step for point in events(Path("run")).Scalars("val/loss")] == [5, 7]
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 7
 
 

@@ -47,7 +47,14 @@ TRAINER = {
 }
 CHECKPOINT = {"monitor": "val/loss", "mode": "min"}
 EARLY_STOPPING = {"monitor": "val/exact_match", "mode": "max", "threshold": 0.99}
-EVALUATE = {"checkpoint": "best.ckpt", "accelerator": "auto", "batch_size": 29, "num_figures": 2}
+EVALUATE = {
+    "checkpoint": "best.ckpt",
+    "accelerator": "auto",
+    "batch_size": 29,
+    "num_figures": 2,
+    "lengths": [3, 5],
+    "num_per_length": 7,
+}
 
 SECTIONS: dict[str, tuple[type, dict[str, Any]]] = {
     "data": (DataSettings, DATA),
@@ -218,9 +225,15 @@ def test_what_evaluation_refuses(setting: str, value: object, allowed: str) -> N
     assert allowed in str(refusal.value)
 
 
+@pytest.mark.parametrize("lengths", [[0], [4, -1]])
+def test_lengths_are_positive(lengths: list[int]) -> None:
+    with pytest.raises(SettingError, match=r"^lengths=.* must be at least 1 each"):
+        build(EvaluateSettings, {**EVALUATE, "lengths": lengths}, "")
+
+
 def test_what_evaluation_takes() -> None:
     assert build(EvaluateSettings, {**EVALUATE, "batch_size": 1, "num_figures": 0}, "") == EvaluateSettings(
-        "best.ckpt", "auto", 1, 0
+        "best.ckpt", "auto", 1, 0, [3, 5], 7
     )
 
 

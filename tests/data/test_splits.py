@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import datasets
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from attention_lab.data.sampling import SourceSpace, Split
 from attention_lab.data.splits import make_split, ragged_column
 from attention_lab.tasks.copy import Copy
 from attention_lab.tasks.reverse import Reverse
+from attention_lab.tasks.task import Task
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 SEEDS = st.integers(0, 2**32 - 1)
@@ -227,3 +229,28 @@ print(len(SequenceRows(make_split(Copy(), SourceSpace(2, 5, 7), "train", 17, 0))
     )
     assert said.stdout == "17\n"
     assert list(tmp_path.rglob("*")) == []
+
+
+class OffByOne(Task):
+    def alignment(self, sources: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(np.arange(sources.shape[1]) + 1, sources.shape)
+
+
+class Flat(Task):
+    def alignment(self, sources: np.ndarray) -> np.ndarray:
+        return np.arange(sources.shape[1])
+
+
+@pytest.mark.parametrize(
+    ("task", "complaint"),
+    [
+        (
+            OffByOne(),
+            r"OffByOne\.alignment gave positions from 1 to 3 for sources of length 3; they lie between 0 and 2",
+        ),
+        (Flat(), r"Flat\.alignment gave the shape \(3,\) for 5 sources"),
+    ],
+)
+def test_a_task_that_is_no_alignment_is_told_so(task: Task, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        make_split(task, SourceSpace(3, 3, 7), "train", 5, 0)

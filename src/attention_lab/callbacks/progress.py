@@ -49,7 +49,7 @@ class TrainingProgress(ProgressBar):
         if self._bar is not None:
             self._bar.clear()
         log.info(
-            "step %5d %5.1f s   loss %.4f   val loss %.4f   tokens %.4f   exact %.4f   aligned %.3f",
+            "step %5d %5.1f s   loss %.4f   validation: loss %.4f   tokens %.4f   exact %.4f   aligned %.3f",
             trainer.global_step,
             time.monotonic() - self._started,
             scalars.get("train/loss", float("nan")),

@@ -11,7 +11,7 @@ from attention_lab.plotting.samples import as_markdown, compare
 
 
 class SamplePredictions(Callback):
-    """Logs a table `samples` of source, expected and said at validations; wrong tokens are bold.
+    """Logs a table `samples` of source, expected and predicted tokens at validations; wrong tokens are bold.
 
     Args:
         examples: the rows to say, always the same.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from attention_lab.commands.quiet import quiet_libraries
+from attention_lab.commands.terminal import quiet_libraries, shown
 from attention_lab.configuration.settings import EvaluateSettings
 from attention_lab.data.batches import spread_rows
 from attention_lab.evaluation.ablation import ablate_heads, cut_aligned_heads
@@ -57,7 +57,8 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
     _draw(settings, trained, report, run_dir, device)
     log.info("%s, step %d, on the test split:", settings.checkpoint, trained.step)
     _say_what_was_found(scores, curve, cuts)
-    log.info("\nWritten to %s: report.html (open it in a browser), report.json and figures/.", run_dir)
+    log.info("")
+    log.info("Written to %s: report.html (open it in a browser), report.json and figures/.", shown(run_dir))
 
 
 def _draw(
@@ -89,12 +90,14 @@ def _length_curve(
 def _say_what_was_found(scores: TestScores, curve: list[dict[str, Any]], cuts: dict[str, Any]) -> None:
     for name, value in scores.figures.items():
         log.info("  %-26s %.4f", name, value)
-    log.info("  best head: %s; aligned heads: %d", scores.best_head, len(cuts["aligned"]))
-    log.info("\nExact match when the aligned heads lose ...")
-    for name in ("without_heads", "without_gold_edges", "without_random_edges"):
-        log.info("  %-26s %.4f", name.removeprefix("without_").replace("_", " "), cuts[name]["exact_match"])
+    log.info("  best head on validation    %s", scores.best_head)
+    log.info("")
+    log.info("Exact match when the %d aligned heads lose ...", len(cuts["aligned"]))
+    for name, what in (("heads", "everything"), ("gold_edges", "their gold edges"), ("random_edges", "random edges")):
+        log.info("  %-26s %.4f", what, cuts[f"without_{name}"]["exact_match"])
     if curve:
-        log.info("\n  length   exact match, decoded   token accuracy   mass on gold")
-        for record in curve:
-            figures = (record[name] for name in ("length", "decoded_exact_match", "token_accuracy", "alignment_mass"))
-            log.info("  %6d   %20.4f   %14.4f   %12.4f", *figures)
+        log.info("")
+        log.info("  length   exact match, decoded   token accuracy   mass on gold")
+    for record in curve:
+        figures = (record[name] for name in ("length", "decoded_exact_match", "token_accuracy", "alignment_mass"))
+        log.info("  %6d   %20.4f   %14.4f   %12.4f", *figures)

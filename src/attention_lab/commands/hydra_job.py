@@ -74,6 +74,7 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
         try:
             job(config)
         except SettingError as error:
+            _remove_if_unused(run_dir())
             # Here and not further out, since Hydra writes lines of its own about any exception that leaves a job.
             sys.exit(_complain(str(error), wants_traceback))
         running = False
@@ -91,6 +92,20 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
         sys.exit(_complain(explain(error, sys.argv[1:], config_dir, config_name), wants_traceback))
 
 
+def _remove_if_unused(folder: Path) -> None:
+    """Removes a run directory that holds nothing but what Hydra has just put there: the config and an empty log."""
+    hydras = {folder / ".hydra" / f"{name}.yaml" for name in ("config", "hydra", "overrides")}
+    files = {path for path in folder.rglob("*") if not path.is_dir()}
+    logs = {path for path in files - hydras if path.parent == folder and path.suffix == ".log"}
+    if files - hydras - logs or any(path.stat().st_size for path in logs):
+        return
+    for path in files:
+        path.unlink()
+    with contextlib.suppress(OSError):
+        (folder / ".hydra").rmdir()
+        folder.rmdir()
+
+
 def _check_flags(arguments: list[str]) -> None:
     """Ends the process where argparse would print its whole usage about a flag that does not exist."""
     from hydra._internal.utils import get_args_parser
@@ -102,6 +117,7 @@ def _check_flags(arguments: list[str]) -> None:
     except SystemExit as end:
         flag = next((text for text in arguments if text.startswith("--")), "")
         hint = f"; settings are written without dashes, like {flag.strip('-').partition('=')[0] or 'seed'}=VALUE"
+        hint += ", and --help shows what there is"
         reason = usage.getvalue().strip().rpartition("error: ")[2]
         sys.exit(_complain(f"{flag}: {reason}{hint}", with_traceback=False) if end.code else 0)
 

@@ -35,7 +35,14 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path, config
         try:
             override = OverridesParser.create().parse_override(text)
         except HydraException:
-            return f"{text} cannot be read; write setting=value, and put quotes around a value with special characters"
+            return (
+                f"{text} cannot be read; write setting=value, without spaces around the =, and put quotes around a "
+                "value with special characters"
+            )
+        if override.is_sweep_override() and not {"-m", "--multirun"} & set(arguments):
+            return f"{text} gives several values; that needs -m, as in: -m {text}"
+        if override.is_add() and override.key_or_group in groups:
+            return f"{text} is written without the plus: {text.removeprefix('+')}"
         complaint = _wrong_choice(override, groups, settings) or _wrong_name(override, groups, settings)
         if complaint:
             return complaint

@@ -1,7 +1,8 @@
 """What `python train.py` does: train, score the best checkpoint, say what was reached."""
 
 import logging
-import shlex
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from attention_lab.callbacks.alignment import AlignmentMonitor
 from attention_lab.callbacks.attention_maps import AttentionMaps
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
-from attention_lab.commands.quiet import quiet_libraries
+from attention_lab.commands.terminal import quiet_libraries, shown
 from attention_lab.composition import build_data, build_network, build_task, check_positions
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import CallbackSettings, TrainSettings
@@ -72,7 +73,7 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
 
     best = run_dir / "checkpoints" / "best.ckpt"
     trained = load_trained(best)
-    scores = test_scores(trained.network, trained.data, device)
+    scores = test_scores(trained.network, data, device)
     metrics = {
         **scores.figures,
         "train/steps": trainer.global_step,
@@ -116,28 +117,22 @@ def _hyperparameters(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _say_what_was_reached(scores: TestScores, metrics: dict[str, Any], best_step: int, run_dir: Path) -> None:
-    here = Path.cwd()
-    where = run_dir.relative_to(here) if run_dir.is_relative_to(here) else run_dir
     figures = scores.figures
-    log.info(
-        "\nTrained %d steps in %.1f s; the best checkpoint is that of step %d. On the test split:",
-        metrics["train/steps"],
-        metrics["train/seconds"],
-        best_step,
-    )
-    log.info(
-        "  exact match      %.4f decoded, %.4f teacher-forced",
-        figures["test/decoded_exact_match"],
-        figures["test/exact_match"],
-    )
-    log.info("  token accuracy   %.4f", figures["test/token_accuracy"])
-    log.info(
-        "  alignment        hit rate %.4f, mass %.4f (%s)",
-        figures["test/alignment_hit_rate"],
-        figures["test/alignment_mass"],
-        scores.best_head,
-    )
-    folder, best = shlex.quote(str(where)), shlex.quote(str(where / "checkpoints" / "best.ckpt"))
-    log.info("\nEverything is in %s.", folder)
-    log.info("Look at the attention:    tensorboard --logdir %s --samples_per_plugin images=1000", folder)
-    log.info("Evaluate the checkpoint:  python evaluate.py checkpoint=%s", best)
+    where = shown(run_dir)
+    # Where the environment is not activated, its programs have to be named in full.
+    programs = "" if shutil.which("python") == sys.executable else f"{shown(Path(sys.executable).parent)}/"
+    for line in (
+        "",
+        f"Trained {metrics['train/steps']} steps in {metrics['train/seconds']:.1f} s; the best checkpoint is that of "
+        f"step {best_step}. On the test split:",
+        f"  exact match      {figures['test/decoded_exact_match']:.4f} decoded, "
+        f"{figures['test/exact_match']:.4f} teacher-forced",
+        f"  token accuracy   {figures['test/token_accuracy']:.4f}",
+        f"  alignment        hit rate {figures['test/alignment_hit_rate']:.4f}, "
+        f"mass {figures['test/alignment_mass']:.4f} ({scores.best_head}, the best on validation)",
+        "",
+        f"Everything is in {where}.",
+        f"Look at the attention:    {programs}tensorboard --logdir {where} --samples_per_plugin images=1000",
+        f"Evaluate the checkpoint:  {programs}python evaluate.py checkpoint={where}/checkpoints/best.ckpt",
+    ):
+        log.info(line)

@@ -112,10 +112,17 @@ def suggestion(given: str, known: Iterable[str], otherwise: Iterable[str] | None
     # `max_steps` or `optimizer.max_steps`: the right name in no section or in a wrong one.
     last = given.rpartition(".")[2]
     near += [name for name in choices if name.rpartition(".")[2] == last and name not in near]
+    # `lr` for `learning_rate`.
+    near += [name for name in choices if last in (_initials(name), _initials(name) + "s") and name not in near]
     if near:
         return f"; did you mean {' or '.join(near[:3])}?"
     listed = sorted(choices if otherwise is None else otherwise)
     return f"; use one of {', '.join(listed)}" if listed else "; there are none in that section"
+
+
+def _initials(name: str) -> str:
+    words = name.rpartition(".")[2].split("_")
+    return "".join(word[:1] for word in words) if len(words) > 1 else ""
 
 
 def _join(where: str, name: object) -> str:

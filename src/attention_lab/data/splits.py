@@ -30,7 +30,7 @@ def make_split(task: Task, space: SourceSpace, split: Split, size: int, seed: in
         Columns `source`, `target` and `alignment`, lists of integers without special tokens or padding.
 
     Raises:
-        ValueError: not a single sequence belongs to this split.
+        ValueError: not a single sequence belongs to this split, or what the task gives is no alignment.
     """
     sources = [rows for rows in draw_split(space, split, size, seed) if len(rows)]
     found = sum(map(len, sources))
@@ -41,7 +41,7 @@ def make_split(task: Task, space: SourceSpace, split: Split, size: int, seed: in
         )
     if found < size:
         log.warning("Only %d distinct sequences exist for the %s split; %d were asked for.", found, split, size)
-    alignments = [task.alignment(rows) for rows in sources]
+    alignments = [_alignment(task, rows) for rows in sources]
     targets = [task.targets(rows, alignment) for rows, alignment in zip(sources, alignments, strict=True)]
     longest = max(rows.shape[1] for rows in sources)
     columns = {
@@ -58,6 +58,19 @@ def ragged_column(
     """Returns a list column as it lies in memory: all values in a row, and where each list begins and ends."""
     column = cast(pa.ListArray, dataset.data.column(name).combine_chunks())
     return column.values.to_numpy(), column.offsets.to_numpy()
+
+
+def _alignment(task: Task, sources: Integer[np.ndarray, "N S"]) -> Integer[np.ndarray, "N T"]:
+    name, (count, length) = f"{type(task).__name__}.alignment", sources.shape
+    alignment = np.asarray(task.alignment(sources))
+    if alignment.ndim != 2 or len(alignment) != count or not alignment.size:
+        raise ValueError(f"{name} gave the shape {alignment.shape} for {count} sources; as many rows are due")
+    if alignment.min() < 0 or alignment.max() >= length:
+        raise ValueError(
+            f"{name} gave positions from {alignment.min()} to {alignment.max()} for sources of length {length}; "
+            f"they lie between 0 and {length - 1}"
+        )
+    return alignment
 
 
 def _list_column(groups: list[np.ndarray], dtype: np.dtype[Any]) -> Any:

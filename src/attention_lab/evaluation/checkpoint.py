@@ -26,7 +26,7 @@ class Trained(NamedTuple):
         settings: the same, checked.
         step: optimiser steps behind it.
         task: what it learned.
-        data: the splits it was trained and must be tested on.
+        data: the splits it was trained and must be tested on, drawn when they are asked for.
         network: with the checkpoint's weights, in evaluation mode, on the CPU.
     """
 
@@ -66,7 +66,7 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
         raise SettingError(f"checkpoint={path} holds a config that this version refuses: {error}") from error
     _load_weights(network, weights, path)
     batches = settings.data if batch_size is None else replace(settings.data, batch_size=batch_size)
-    data = build_data(task, batches, settings.seed, splits=("validation", "test"))
+    data = build_data(task, batches, settings.seed, splits=())
     return Trained(config, settings, int(content.get("global_step", 0)), task, data, network.eval())
 
 

@@ -91,7 +91,7 @@ def _samples(samples: Sequence[Sample]) -> str:
         f"<td>{_escaped(sample.expected)}</td><td>{_said(sample)}</td></tr>"
         for sample in samples
     ]
-    head = "<tr><th></th><th>source</th><th>expected</th><th>said</th></tr>"
+    head = "<tr><th></th><th>source</th><th>expected</th><th>predicted</th></tr>"
     return f'<table class="tokens">{head}{"".join(rows)}</table>'
 
 

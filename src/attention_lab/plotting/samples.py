@@ -44,7 +44,7 @@ def compare(examples: Batch, said: Tensor) -> list[Sample]:
 
 def as_markdown(samples: Sequence[Sample]) -> str:
     """Returns a table with one row a sample; wrong tokens are bold."""
-    lines = ["| | source | expected | said |", "|---|---|---|---|"]
+    lines = ["| | source | expected | predicted |", "|---|---|---|---|"]
     for sample in samples:
         said = " ".join(label if right else f"**{label}**" for label, right in sample.said)
         verdict = "✓" if sample.right else "✗"

@@ -63,7 +63,7 @@ class SequenceTraining(LightningModule):
         ]
         tokens = torch.stack([(part.labels != PAD).sum() for part in batch]).sum()
         loss = torch.stack(losses).sum() / tokens
-        self.log("train/loss", loss)
+        self.log_dict({"train/loss": loss, "step": self.trainer.global_step + 1.0})
         return loss
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -76,7 +76,9 @@ class SequenceTraining(LightningModule):
         return output._asdict()
 
     def on_validation_epoch_end(self) -> None:
-        self.log_dict({f"val/{name}": value for name, value in self.validation_scores.compute().items()})
+        scores = {f"val/{name}": value for name, value in self.validation_scores.compute().items()}
+        # Lightning counts from 0 and would write the validation after step 50 at step 49; `step` overrules it.
+        self.log_dict({**scores, "step": float(self.trainer.global_step)})
         self.validation_scores.reset()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

@@ -1,5 +1,6 @@
 """How training ends: at its last step with a validation, or at a signal with a checkpoint."""
 
+import logging
 import signal
 import threading
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from attention_lab.signals import Interrupted
+
+log = logging.getLogger(__name__)
 
 
 class StopOnSignal(Callback):
@@ -53,6 +56,7 @@ class StopOnSignal(Callback):
     def _stop_if_told(self, trainer: Trainer) -> None:
         if self._received is not None:
             trainer.save_checkpoint(self.checkpoint)
+            log.info("Interrupted after step %d; wrote %s.", trainer.global_step, self.checkpoint)
             raise Interrupted(self._received)
 
 
