@@ -2,7 +2,10 @@
 
 
 class Interrupted(BaseException):
-    """A signal asked the process to stop, and what must not be lost has been saved."""
+    """A signal asked the process to stop.
+
+    Not an Exception, so that nobody who handles errors takes it for one.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)

@@ -24,7 +24,7 @@ MISTAKES = [
     ("seed=x", "seed=x", "a whole number"),
     ("seed=1.5", "seed=1.5", "a whole number"),
     ("data.batch_size=0", "data.batch_size=0", "at least 1"),
-    ("data.batch_size=true", "data.batch_size=True", "a whole number"),
+    ("data.batch_size=true", "data.batch_size=true", "a whole number"),
     ("data.min_length=9 data.max_length=3", "data.max_length=3", "min_length=9"),
     ("data.unique_symbols=true", "data.max_length=16", "vocab_size=10"),
     ("data.vocab_size=1 data.max_length=1 data.test_size=1", "data.max_length=1", "more symbols"),
@@ -46,6 +46,17 @@ MISTAKES = [
     ("task=[copy", "task=[copy", "setting=value"),
     ("--seed 3", "--seed", "seed=VALUE"),
     ("--seed=3", "--seed=3", "seed=VALUE"),
+    ("task=[copy,reverse]", "task=[copy,reverse]", "-m task=A,B"),
+    ("task={}", "task={}", "copy, duplicate"),
+    ("seed=${nope}", "seed", "'nope' not found"),
+    ("seed=null", "seed=null", "a whole number"),
+    ("data.max_length='10'", "data.max_length='10'", "a whole number"),
+    ("-x", "-x", "--help"),
+    (
+        "optimizer.learning_rate=1e30 optimizer.final_learning_rate=0 experiment=smoke",
+        "optimizer.learning_rate=",
+        "diverge",
+    ),
     ("task=copy,reverse", "task=copy,reverse", "-m task=copy,reverse"),
     ("seed=0,1", "seed=0,1", "-m seed=0,1"),
     ("+experiment=smoke", "+experiment=smoke", "experiment=smoke"),
@@ -98,6 +109,15 @@ def test_the_traceback_shows_when_it_is_asked_for(command, capsys, monkeypatch):
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("setting", ["seed=3", "task=copy", "model.d_model=3"])
+def test_evaluation_offers_its_own_settings_only(command, capsys, setting):
+    assert command("evaluate.py", "checkpoint=x.ckpt", setting) == 2
+    message = capsys.readouterr().err
+    assert f"{setting} is not a setting" in message
+    assert "checkpoint" in message
+    assert "trainer" not in message
+
+
 def test_a_checkpoint_has_to_be_named(command, capsys):
     assert command("evaluate.py") == 2
     assert "checkpoint is missing" in capsys.readouterr().err
@@ -111,8 +131,9 @@ def test_a_checkpoint_has_to_be_named(command, capsys):
         (b"<html>404</html>", "no checkpoint"),
         (b"PK\x03\x04" + bytes(100), "no checkpoint"),
         (b"\x80\x02cos\nsystem\n.", "no checkpoint"),
+        (b"requests==2.0\n", "no checkpoint"),
     ],
-    ids=["missing", "empty", "html", "broken zip", "pickle"],
+    ids=["missing", "empty", "html", "broken zip", "pickle", "text"],
 )
 def test_a_file_that_is_no_checkpoint_is_refused(command, capsys, content, complaint):
     if content is not None:

@@ -1,5 +1,6 @@
 """What only a process of its own can show: what it imports, and how it ends at a signal."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -28,18 +29,55 @@ def test_help_and_config_are_shown_without_importing_torch(script, flags, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
+def start(folder: Path, *settings: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        "experiment=smoke",
+        "trainer=cpu",
+        "hydra.run.dir=run",
+        *settings,
+    ]
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def wait_for(line: str, process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    while line not in process.stdout.readline():
+        assert process.poll() is None
+
+
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_training_with_a_usable_checkpoint(signum, status, tmp_path):
-    settings = ["experiment=smoke", "trainer=cpu", "trainer.max_steps=1000000", "early_stopping.threshold=null"]
-    command = [sys.executable, str(ROOT / "train.py"), *settings, "hydra.run.dir=run"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        while "step" not in process.stdout.readline():
-            assert process.poll() is None
+    with start(tmp_path, "trainer.max_steps=1000000", "early_stopping.threshold=null") as process:
+        wait_for("step ", process)
         process.send_signal(signum)
         sent = time.monotonic()
         _, complaints = process.communicate(timeout=60)
     assert process.returncode == status, complaints
     assert time.monotonic() - sent < 10
     assert complaints == ""
+    assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] >= 10
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("line", ["Training", "step    20"])
+def test_a_signal_is_heard_before_the_first_step_and_after_the_last(signum, status, line, tmp_path):
+    with start(tmp_path, "data.test_size=20000") as process:
+        wait_for(line, process)
+        process.send_signal(signum)
+        _, complaints = process.communicate(timeout=60)
+    assert process.returncode == status, complaints
+    assert complaints == ""
+    assert not (tmp_path / "run/metrics.json").exists()
+
+
+def test_a_signal_to_the_whole_group_leaves_the_workers_to_their_parent(tmp_path):
+    with start(tmp_path, "trainer.max_steps=1000000", "data.num_workers=2") as process:
+        wait_for("step ", process)
+        os.killpg(process.pid, signal.SIGTERM)
+        _, complaints = process.communicate(timeout=60)
+    assert process.returncode == 143, complaints
     assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] >= 10

@@ -149,3 +149,26 @@ def test_a_small_copy_task_is_solved_and_training_stops_by_itself(command: Comma
     assert metrics["test/decoded_exact_match"] == 1.0
     assert metrics["test/alignment_hit_rate"] > 0.9
     assert metrics["train/steps"] < 600
+
+
+# One core is no fault of the loader's, and Python 3.12 warns of every fork of a process with threads.
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_workers_and_validations_change_nothing_even_with_dropout(command: Command):
+    found = set()
+    for number, more in enumerate(["data.num_workers=0", "data.num_workers=2", "trainer.validate_every=2"]):
+        arguments = ("model.dropout=0.1", "trainer.max_steps=4", f"hydra.run.dir=run{number}", more)
+        assert command("train.py", "experiment=smoke", "trainer=cpu", *arguments) == 0
+        metrics = json.loads(Path(f"run{number}/metrics.json").read_text())
+        found.add(metrics["test/loss"])
+    assert len(found) == 1
+
+
+def test_mixed_precision_trains_and_is_scored_in_single_precision(command: Command):
+    arguments = ("trainer.precision=bf16-mixed", "trainer.max_steps=5", "hydra.run.dir=run")
+    assert command("train.py", "experiment=smoke", "trainer=cpu", *arguments) == 0
+    assert command("evaluate.py", "checkpoint=run/checkpoints/best.ckpt", "lengths=[4]", "hydra.run.dir=results") == 0
+    metrics, report = (json.loads(Path(name).read_text()) for name in ("run/metrics.json", "results/report.json"))
+    assert {name: report[name] for name in TEST_FIGURES} == pytest.approx(
+        {name: metrics[name] for name in TEST_FIGURES}, rel=1e-6
+    )

@@ -36,7 +36,7 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
         SettingError: the checkpoint or a length cannot be used.
     """
     quiet_libraries()
-    device = choose_device(settings.accelerator)
+    device = choose_device(settings.accelerator, "accelerator")
     trained = load_trained(Path(settings.checkpoint), settings.batch_size)
     scores = test_scores(trained.network, trained.data, device)
     curve = _length_curve(settings, trained, scores, device)

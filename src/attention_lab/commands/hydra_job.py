@@ -20,6 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from attention_lab.commands.overrides import check_choices, explain
 from attention_lab.configuration.checking import SettingError
 from attention_lab.signals import Interrupted
 
@@ -37,7 +38,8 @@ def plain(config: DictConfig) -> dict[str, Any]:
     except MissingMandatoryValue as error:
         raise SettingError(f"{error.full_key} is missing; give it as {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
-        raise SettingError(str(error).partition("\n")[0]) from error
+        # The first line says what is wrong, and the key where.
+        raise SettingError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
 
 
 def run_dir() -> Path:
@@ -72,6 +74,7 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
         nonlocal running
         running = True
         try:
+            check_choices(_overrides(), config_dir, config_name)
             job(config)
         except SettingError as error:
             _remove_if_unused(run_dir())
@@ -87,9 +90,12 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
         # Between jobs there is only Hydra, and what it refuses is what the user asked for.
         if running:
             raise
-        from attention_lab.commands.overrides import explain
-
         sys.exit(_complain(explain(error, sys.argv[1:], config_dir, config_name), wants_traceback))
+
+
+def _overrides() -> list[str]:
+    """Returns this job's part of the command line, with references like ${seed} as they were typed."""
+    return cast(list[str], OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False))
 
 
 def _remove_if_unused(folder: Path) -> None:
@@ -115,7 +121,7 @@ def _check_flags(arguments: list[str]) -> None:
         with contextlib.redirect_stderr(usage):
             get_args_parser().parse_args(arguments)
     except SystemExit as end:
-        flag = next((text for text in arguments if text.startswith("--")), "")
+        flag = next((text for text in arguments if text.startswith("-")), "")
         hint = f"; settings are written without dashes, like {flag.strip('-').partition('=')[0] or 'seed'}=VALUE"
         hint += ", and --help shows what there is"
         reason = usage.getvalue().strip().rpartition("error: ")[2]
@@ -130,4 +136,7 @@ def _complain(message: str, with_traceback: bool) -> int:
 
 
 def _stop(signum: int, _: FrameType | None) -> None:
+    for further in (signal.SIGINT, signal.SIGTERM):
+        # Once is enough; another one would tear what the first has started.
+        signal.signal(further, signal.SIG_IGN)
     raise Interrupted(signum)

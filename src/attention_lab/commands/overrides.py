@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -12,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from attention_lab.configuration.checking import suggestion, unknown
+from attention_lab.configuration.checking import SettingError, suggestion, unknown
 
 
 def explain(error: Exception, arguments: Sequence[str], config_dir: Path, config_name: str) -> str:
@@ -27,7 +28,7 @@ def explain(error: Exception, arguments: Sequence[str], config_dir: Path, config
     # A missing config file is an OSError to Hydra, too.
     if not isinstance(error, HydraException) and (isinstance(error, OSError) or "configure handler" in str(error)):
         return _unwritable(error, arguments)
-    groups = _groups(config_dir)
+    groups = _groups(config_dir, config_name)
     settings = _setting_names(config_dir, config_name)
     for text in arguments:
         if text.startswith("-"):
@@ -55,10 +56,27 @@ def _unwritable(error: Exception, arguments: Sequence[str]) -> str:
     return f"{given[-1] if given else 'hydra.run.dir'} cannot be written: {reason}; choose another folder"
 
 
-def _groups(config_dir: Path) -> dict[str, list[str]]:
-    """Returns the choices of every config group of ours."""
-    folders = [folder for folder in config_dir.iterdir() if folder.is_dir() and folder.name != "hydra"]
-    return {folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in folders}
+def check_choices(overrides: Sequence[str], config_dir: Path, config_name: str) -> None:
+    """Refuses what Hydra would take for something else: `task=[copy,reverse]` is no sweep and `task={}` no choice.
+
+    Raises:
+        SettingError: a group is given anything but a name.
+    """
+    groups = _groups(config_dir, config_name)
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        choices = groups.get(override.key_or_group)
+        if choices is not None and isinstance(override.value(), (list, dict)):
+            text = override.input_line
+            hint = f"use one of {', '.join(choices)}; several at once go as -m {override.key_or_group}=A,B"
+            raise SettingError(f"{text} is not a choice; {hint}")
+
+
+def _groups(config_dir: Path, config_name: str) -> dict[str, list[str]]:
+    """Returns the choices of every config group that a top config has."""
+    defaults = yaml.safe_load((config_dir / f"{config_name}.yaml").read_text())["defaults"]
+    groups = [name for entry in defaults if isinstance(entry, dict) for name in entry]
+    names = [name for name in groups if not name.startswith("override ")]
+    return {name: sorted(file.stem for file in (config_dir / name).glob("*.yaml")) for name in names}
 
 
 def _wrong_choice(override: Override, groups: dict[str, list[str]], settings: Sequence[str]) -> str | None:

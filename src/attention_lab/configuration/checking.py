@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import json
 import re
 import sys
 import types
@@ -134,8 +135,15 @@ def _checked(value: object, wanted: Any, where: str) -> object:
     if inspect.isclass(wanted) and hasattr(wanted, "__dataclass_fields__"):
         return build(wanted, value, where)
     if not _fits(value, wanted):
-        raise SettingError(f"{where}={value} is not {_said(wanted)}")
+        raise SettingError(f"{where}={_as_written(value)} is not {_said(wanted)}")
     return _converted(value, wanted)
+
+
+def _as_written(value: object) -> str:
+    """Returns a value as it stands in a config: null and true, and quotes around text that looks like a number."""
+    if isinstance(value, str):
+        return repr(value) if re.fullmatch(r"[\d.eE+-]+|true|false|null|", value) else value
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def _converted(value: object, wanted: Any) -> object:

@@ -40,7 +40,12 @@ def make_split(task: Task, space: SourceSpace, split: Split, size: int, seed: in
             "split; use longer sequences or more symbols"
         )
     if found < size:
-        log.warning("Only %d distinct sequences exist for the %s split; %d were asked for.", found, split, size)
+        log.warning(
+            "The %s split holds %d sequences; no more different ones exist, although %d were asked for.",
+            split,
+            found,
+            size,
+        )
     alignments = [_alignment(task, rows) for rows in sources]
     targets = [task.targets(rows, alignment) for rows, alignment in zip(sources, alignments, strict=True)]
     longest = max(rows.shape[1] for rows in sources)

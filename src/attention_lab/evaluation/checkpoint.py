@@ -1,6 +1,5 @@
 """A checkpoint is everything that evaluation needs; and it may be anybody's file."""
 
-import pickle
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -71,17 +70,22 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if path.is_dir():
-        inside = path / "checkpoints" / "best.ckpt"
-        hint = f"; try checkpoint={inside}" if inside.is_file() else ""
-        raise SettingError(f"checkpoint={path} is a folder, not a file{hint}")
-    if not path.is_file():
-        raise SettingError(f"checkpoint={path} does not exist (looked for it in {Path.cwd()})")
     try:
+        if path.is_dir():
+            inside = path / "checkpoints" / "best.ckpt"
+            hint = f"; try checkpoint={inside}" if inside.is_file() else ""
+            raise SettingError(f"checkpoint={path} is a folder, not a file{hint}")
+        if not path.exists():
+            raise SettingError(f"checkpoint={path} does not exist (looked for it in {Path.cwd()})")
+        if not path.is_file():
+            raise SettingError(f"checkpoint={path} is not a regular file")
         with warnings.catch_warnings(action="ignore"):
             # What PyTorch has to say about a foreign file's format is no help to anybody.
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
+    except SettingError:
+        raise
+    except Exception as error:
+        # There is no end to what a foreign file can make an unpickler raise.
         raise SettingError(f"checkpoint={path} is broken, or is no checkpoint at all") from error
     return content if isinstance(content, dict) else {}
 

@@ -61,7 +61,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         d_model: int = 128,
         num_heads: int = 8,
         num_layers: int = 1,
-        d_ff: int = 512,
+        d_ff: int = 256,
         dropout: float = 0.0,
         *,
         attention: AttentionFactory = MultiHeadAttention,

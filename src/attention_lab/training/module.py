@@ -9,6 +9,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 
+from attention_lab.configuration.checking import SettingError
 from attention_lab.data.batches import Batch
 from attention_lab.metrics.sequence import TeacherForcedScores, token_loss
 from attention_lab.models.model import SequenceModel
@@ -77,6 +78,11 @@ class SequenceTraining(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         scores = {f"val/{name}": value for name, value in self.validation_scores.compute().items()}
+        if not scores["val/loss"].isfinite():
+            raise SettingError(
+                f"optimizer.learning_rate={self.learning_rate} made training diverge: the validation loss after step "
+                f"{self.trainer.global_step} is {float(scores['val/loss'])}; use a smaller one"
+            )
         # Lightning counts from 0 and would write the validation after step 50 at step 49; `step` overrules it.
         self.log_dict({**scores, "step": float(self.trainer.global_step)})
         self.validation_scores.reset()
@@ -87,7 +93,8 @@ class SequenceTraining(LightningModule):
             lr=self.learning_rate,
             betas=self.betas,
             weight_decay=self.weight_decay,
-            fused=True,
+            # Lightning does not clip what a fused optimizer might unscale, in any mixed precision.
+            fused=self.trainer.precision == "32-true",
         )
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self._schedule)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}

@@ -50,6 +50,15 @@ class StopOnSignal(Callback):
     ) -> None:
         self._stop_if_told(trainer)
 
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stop_if_told(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stop_if_told(trainer)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stop_if_told(trainer)
+
     def _take_note(self, signum: int, frame: FrameType | None) -> None:
         self._received = signum
 

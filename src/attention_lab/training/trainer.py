@@ -44,16 +44,20 @@ def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callbac
     )
 
 
-def choose_device(accelerator: str) -> torch.device:
+def choose_device(accelerator: str, setting: str = "trainer") -> torch.device:
     """Returns where to run; `auto` takes a GPU if there is one.
 
     Apple's GPUs are left alone: networks this small run faster beside them.
+
+    Args:
+        accelerator: `auto`, `cpu` or `gpu`.
+        setting: what a user calls this choice.
 
     Raises:
         SettingError: a GPU is asked for and there is none.
     """
     if accelerator == "gpu" and not torch.cuda.is_available():
-        raise SettingError("trainer=gpu needs a CUDA GPU and none is visible; use trainer=cpu or trainer=auto")
+        raise SettingError(f"{setting}=gpu needs a CUDA GPU and none is visible; use {setting}=cpu or {setting}=auto")
     return torch.device("cpu" if accelerator == "cpu" or not torch.cuda.is_available() else "cuda")
 
 
@@ -83,8 +87,9 @@ def _keeping_and_stopping(settings: TrainSettings, folder: Path) -> list[Callbac
                 stopping.monitor,
                 mode=stopping.mode,
                 stopping_threshold=stopping.threshold,
-                # Solved or not, there is no other reason to stop before the last step.
+                # There is no other reason to stop before the last step; who diverges is told so elsewhere.
                 patience=settings.trainer.max_steps,
+                check_finite=False,
             )
         )
     return callbacks
