@@ -114,8 +114,13 @@ def test_evaluation_offers_its_own_settings_only(command, capsys, setting):
     assert command("evaluate.py", "checkpoint=x.ckpt", setting) == 2
     message = capsys.readouterr().err
     assert f"{setting} is not a setting" in message
-    assert "checkpoint" in message
     assert "trainer" not in message
+
+
+def test_training_that_diverges_says_so(command, capsys):
+    arguments = ("experiment=smoke", "optimizer.learning_rate=1e30", "optimizer.final_learning_rate=0")
+    assert command("train.py", *arguments) == 2
+    assert "optimizer.learning_rate=1e+30 made training diverge" in capsys.readouterr().err
 
 
 def test_a_checkpoint_has_to_be_named(command, capsys):

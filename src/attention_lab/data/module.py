@@ -1,6 +1,5 @@
 """The three splits of a task, ready to be trained and evaluated on."""
 
-import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,16 +79,9 @@ class SequenceData(LightningDataModule):
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             pin_memory=torch.cuda.is_available(),
-            worker_init_fn=_leave_signals_to_the_parent,
             # Without one, every pass over the data would take a number out of the stream that dropout draws from.
             generator=torch.Generator(),
         )
-
-
-def _leave_signals_to_the_parent(_: int) -> None:
-    """Lets a worker live on when the whole group is told to stop: the parent still needs it to finish its batch."""
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, signal.SIG_IGN)
 
 
 def _as_it_is(batch: Any) -> Any:

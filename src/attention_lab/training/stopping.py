@@ -59,8 +59,16 @@ class StopOnSignal(Callback):
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._stop_if_told(trainer)
 
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if self._received is not None and not isinstance(exception, Interrupted):
+            # The signal went to the whole process group and ended the data workers as well; the batch that the loader
+            # then misses is no error.
+            self._stop_if_told(trainer)
+
     def _take_note(self, signum: int, frame: FrameType | None) -> None:
         self._received = signum
+        # PyTorch raises an error, wherever the process may be, as soon as a data worker is gone.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _stop_if_told(self, trainer: Trainer) -> None:
         if self._received is not None:
