@@ -169,6 +169,5 @@ def test_mixed_precision_trains_and_is_scored_in_single_precision(command: Comma
     assert command("train.py", "experiment=smoke", "trainer=cpu", *arguments) == 0
     assert command("evaluate.py", "checkpoint=run/checkpoints/best.ckpt", "lengths=[4]", "hydra.run.dir=results") == 0
     metrics, report = (json.loads(Path(name).read_text()) for name in ("run/metrics.json", "results/report.json"))
-    assert {name: report[name] for name in TEST_FIGURES} == pytest.approx(
-        {name: metrics[name] for name in TEST_FIGURES}, rel=1e-6
-    )
+    # To the last digit, since the batches are the same.
+    assert {name: report[name] for name in TEST_FIGURES} == {name: metrics[name] for name in TEST_FIGURES}

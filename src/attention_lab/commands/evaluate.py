@@ -79,7 +79,7 @@ def _draw(
 def _length_curve(
     settings: EvaluateSettings, trained: Trained, scores: TestScores, device: torch.device
 ) -> list[dict[str, Any]]:
-    data = replace(trained.settings.data, test_size=settings.num_per_length, batch_size=settings.batch_size)
+    data = replace(trained.settings.data, test_size=settings.num_per_length, batch_size=trained.data.batch_size)
     lengths = settings.lengths
     if lengths is None:
         lengths = default_lengths(trained.task, data, trained.network.max_length)

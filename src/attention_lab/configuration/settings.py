@@ -192,7 +192,7 @@ class EvaluateSettings:
     Attributes:
         checkpoint: path of a checkpoint that `train.py` wrote.
         accelerator: `auto` takes a GPU if there is one.
-        batch_size: sequences a batch; no figure depends on it.
+        batch_size: sequences a batch, null for as many as in training; no figure depends on it beyond rounding.
         num_figures: test sequences to draw attention maps of.
         lengths: source lengths of the length curve, in symbols; null takes some from a quarter of the longest training
             length to four times as long.
@@ -201,13 +201,14 @@ class EvaluateSettings:
 
     checkpoint: str
     accelerator: Literal["auto", "cpu", "gpu"]
-    batch_size: int
+    batch_size: int | None
     num_figures: int
     lengths: list[int] | None
     num_per_length: int
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "batch_size")
+        if self.batch_size is not None:
+            _at_least(1, self, "batch_size")
         _at_least(0, self, "num_figures")
         _at_least(1, self, "num_per_length")
         if self.lengths is not None and min(self.lengths, default=1) < 1:
