@@ -120,7 +120,7 @@ def test_the_log_says_when_there_are_not_enough(
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.name.startswith("attention_lab")
-    assert f"{there_are} distinct" in record.getMessage()
+    assert f"holds {there_are} sequences" in record.getMessage()
     assert f"{split} split" in record.getMessage()
     assert f"{there_are + 1} were asked for" in record.getMessage()
 
