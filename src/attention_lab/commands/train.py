@@ -23,6 +23,7 @@ from attention_lab.data.module import SequenceData
 from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.evaluation.report import write_json
 from attention_lab.evaluation.scoring import TestScores, test_scores
+from attention_lab.models.model import SequenceModel
 from attention_lab.training.module import SequenceTraining
 from attention_lab.training.trainer import choose_device, make_trainer
 
@@ -50,17 +51,7 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     device = choose_device(settings.trainer.accelerator)
     # A CPU saves what it does not pad; a GPU has to wait for every part.
     data = build_data(task, settings.data, settings.seed, parts=1 if device.type == "cuda" else 3)
-    optimizer = settings.optimizer
-    module = SequenceTraining(
-        network,
-        learning_rate=optimizer.learning_rate,
-        final_learning_rate=optimizer.final_learning_rate,
-        warmup_steps=optimizer.warmup_steps,
-        max_steps=settings.trainer.max_steps,
-        weight_decay=optimizer.weight_decay,
-        betas=(optimizer.betas[0], optimizer.betas[1]),
-        config=config,
-    )
+    module = _training(network, settings, config)
     trainer = make_trainer(settings, run_dir, _callbacks(settings.callbacks, data, network.alignment_attention))
     log.info(
         "Training %s: %d weights.",
@@ -86,6 +77,20 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     trainer.logger.log_hyperparams(_hyperparameters(config), scores.figures, trainer.global_step)
     trainer.logger.finalize("success")
     _say_what_was_reached(scores, metrics, trained.step, run_dir)
+
+
+def _training(network: SequenceModel[Any], settings: TrainSettings, config: dict[str, Any]) -> SequenceTraining:
+    optimizer = settings.optimizer
+    return SequenceTraining(
+        network,
+        learning_rate=optimizer.learning_rate,
+        final_learning_rate=optimizer.final_learning_rate,
+        warmup_steps=optimizer.warmup_steps,
+        max_steps=settings.trainer.max_steps,
+        weight_decay=optimizer.weight_decay,
+        betas=(optimizer.betas[0], optimizer.betas[1]),
+        config=config,
+    )
 
 
 def _callbacks(settings: CallbackSettings, data: SequenceData, alignment_attention: str) -> list[Callback]:
