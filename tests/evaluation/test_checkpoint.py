@@ -56,6 +56,9 @@ def test_a_checkpoint_comes_back_as_it_was(content, tmp_path):
 def test_a_foreign_or_newer_file_is_refused(content, tmp_path):
     assert "was not written by attention_lab" in refusal(saved({"state_dict": {}}, tmp_path))
     assert "was not written by attention_lab" in refusal(saved([1, 2], tmp_path))
+    bare = {**content, "attention_lab": {"config": content["attention_lab"]["config"]}}
+    assert "format None" in refusal(saved(bare, tmp_path))
+    assert "was not written by attention_lab" in refusal(saved({**content, "global_step": "many"}, tmp_path))
     newer = {**content, "attention_lab": {**content["attention_lab"], "format": 99}}
     assert "format 99" in refusal(saved(newer, tmp_path))
 

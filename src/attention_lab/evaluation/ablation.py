@@ -15,6 +15,7 @@ from attention_lab.metrics.alignment import Head, HeadScores
 from attention_lab.metrics.sequence import TeacherForcedScores
 from attention_lab.models.inference import evaluation_mode
 from attention_lab.models.model import Intervention, SequenceModel
+from attention_lab.tasks.vocabulary import PAD
 
 _ALIGNED = 0.9
 """A head counts as aligned when it hits at least this share of target tokens."""
@@ -117,7 +118,7 @@ def _cut(heads: Sequence[Head], count: int, batch: Batch, places: Tensor) -> Int
 
 def _other_places(batch: Batch, generator: torch.Generator) -> Tensor:
     """Draws for each aligned target token a source token that is not the gold one; EOS counts as a source token."""
-    real = (batch.source != 0).sum(dim=1, keepdim=True)
+    real = (batch.source != PAD).sum(dim=1, keepdim=True)
     # A step of 1 to S - 1 around the real source tokens never comes back to where it started.
     step = (torch.rand(batch.alignment.shape, generator=generator) * (real - 1)).long() + 1
     return torch.where(batch.alignment >= 0, (batch.alignment + step) % real, batch.alignment)

@@ -49,11 +49,13 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
     """
     content = _read(path)
     ours, weights = content.get("attention_lab"), content.get("state_dict")
-    if not (isinstance(ours, dict) and isinstance(weights, dict) and isinstance(ours.get("config"), dict)):
+    step = content.get("global_step")
+    whole = isinstance(ours, dict) and isinstance(weights, dict) and isinstance(ours.get("config"), dict)
+    if not whole or not isinstance(step, int):
         raise SettingError(f"checkpoint={path} was not written by attention_lab's train.py")
     if ours.get("format") != CHECKPOINT_FORMAT:
         raise SettingError(
-            f"checkpoint={path} has format {ours['format']}; this version reads format {CHECKPOINT_FORMAT}"
+            f"checkpoint={path} has format {ours.get('format')}; this version reads format {CHECKPOINT_FORMAT}"
         )
     config: dict[str, Any] = ours["config"]
     try:
@@ -66,7 +68,7 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
     _load_weights(network, weights, path)
     batches = settings.data if batch_size is None else replace(settings.data, batch_size=batch_size)
     data = build_data(task, batches, settings.seed, splits=())
-    return Trained(config, settings, int(content.get("global_step", 0)), task, data, network.eval())
+    return Trained(config, settings, step, task, data, network.eval())
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -16,6 +16,9 @@ from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.vocabulary import PAD
 from attention_lab.training.schedule import warmup_then_cosine
 
+CHECKPOINT_FORMAT = 1
+"""Version of what this project adds to Lightning's checkpoints."""
+
 
 class SequenceTraining(LightningModule):
     """Teaches a network the next token, with AdamW and a warm-up-then-cosine schedule.
@@ -101,7 +104,3 @@ class SequenceTraining(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["attention_lab"] = {"format": CHECKPOINT_FORMAT, "config": self.config}
-
-
-CHECKPOINT_FORMAT = 1
-"""Version of what this project adds to Lightning's checkpoints."""
