@@ -50,8 +50,12 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
     content = _read(path)
     ours, weights = content.get("attention_lab"), content.get("state_dict")
     step = content.get("global_step")
-    whole = isinstance(ours, dict) and isinstance(weights, dict) and isinstance(ours.get("config"), dict)
-    if not whole or not isinstance(step, int):
+    if not (
+        isinstance(ours, dict)
+        and isinstance(ours.get("config"), dict)
+        and isinstance(weights, dict)
+        and isinstance(step, int)
+    ):
         raise SettingError(f"checkpoint={path} was not written by attention_lab's train.py")
     if ours.get("format") != CHECKPOINT_FORMAT:
         raise SettingError(
