@@ -42,8 +42,14 @@ def test_room_is_moved_rarely():
     one = random_key_values(1)
     # Kept, so that no address can be used twice.
     returned = [cache.append(one) for _ in range(257)]
-    # Doubling from 16 on: 16, 34, 70, 142, 286.
-    assert len({so_far.keys.untyped_storage().data_ptr() for so_far in returned}) == 5
+    # What came first, then doubling from 16 on: 16, 34, 70, 142, 286.
+    assert len({so_far.keys.untyped_storage().data_ptr() for so_far in returned}) == 6
+
+
+def test_what_comes_first_is_kept_as_it_is_with_its_gradients():
+    first = KeyValues(*(part.requires_grad_() for part in random_key_values(7)))
+    so_far = KeyValueCache().append(first)
+    assert so_far is first
 
 
 def test_the_type_of_numbers_is_kept():

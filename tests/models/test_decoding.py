@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.model import ModelOutput, SequenceModel
@@ -38,10 +39,14 @@ class Parrot(SequenceModel[Place]):
     def begin(self, source: Tensor) -> Place:
         return Place(0)
 
-    def step(self, tokens: Tensor, state: Place) -> tuple[Tensor, Place]:
-        self.read.append(tokens.tolist())
-        logits = functional.one_hot(self.taught[:, state.number], V).float()
-        return logits, Place(state.number + 1)
+    @property
+    def alignment_layers(self) -> list[MultiHeadAttention]:
+        return []
+
+    def step(self, tokens: Tensor, state: Place, *, need_weights: bool = False) -> tuple[ModelOutput, Place]:
+        self.read.append(tokens[:, 0].tolist())
+        logits = functional.one_hot(self.taught[:, state.number, None], V).float()
+        return ModelOutput(logits, {}), Place(state.number + 1)
 
 
 @pytest.fixture(params=[5, 14, 34])

@@ -208,8 +208,23 @@ def test_cached_decoding_equals_the_full_forward(model, length):
     with torch.no_grad():
         state = model.begin(source)
         for token in range(length):
-            logits, state = model.step(target[:, token], state)
-            close(logits, expected[:, token])
+            output, state = model.step(target[:, token, None], state)
+            close(output.logits[:, 0], expected[:, token])
+
+
+def test_reading_a_target_in_pieces_gives_the_logits_and_maps_of_the_full_forward(model):
+    source, target = ragged_source(), random_target(23)
+    expected = model(source, target, need_weights=True)
+    with torch.no_grad():
+        state, end = model.begin(source), 0
+        for piece in target.split([7, 1, 13, 2], dim=1):
+            output, state = model.step(piece, state, need_weights=True)
+            rows, end = slice(end, end + piece.size(1)), end + piece.size(1)
+            close(output.logits, expected.logits[:, rows])
+            assert set(output.attention) == {"decoder_self", "decoder_cross"}
+            for name, layers in output.attention.items():
+                for layer, weights in enumerate(layers):
+                    close(weights, expected.attention[name][layer][:, :, rows, : weights.size(-1)])
 
 
 def test_each_decoding_has_a_cache_of_its_own(model):
@@ -219,8 +234,8 @@ def test_each_decoding_has_a_cache_of_its_own(model):
         # Two decodings take turns.
         for token in range(3):
             for row, source in enumerate(sources):
-                logits, states[row] = model.step(target[:, token], states[row])
-                close(logits, model(source, target).logits[:, token])
+                output, states[row] = model.step(target[:, token, None], states[row])
+                close(output.logits[:, 0], model(source, target).logits[:, token])
 
 
 def test_asking_for_the_maps_changes_no_logits(model):

@@ -17,8 +17,9 @@ class KeyValues(NamedTuple):
 class KeyValueCache:
     """The keys and values of all tokens decoded so far.
 
-    Room doubles when it runs out, so that n steps copy O(n) numbers in all, not O(n²). It is written in place, so
-    gradients find no way back through it.
+    Room doubles when it runs out, so that n steps copy O(n) numbers in all, not O(n²). What comes first is kept as it
+    is, so that a target read all at once costs no copy and has its gradients; from the second piece on, keys and values
+    are written in place, and gradients find no way back through them.
     """
 
     def __init__(self) -> None:
@@ -28,18 +29,18 @@ class KeyValueCache:
     def append(self, new: KeyValues) -> KeyValues:
         """Adds the keys and values of the next tokens and returns those of all tokens so far."""
         end = self.length + new.keys.size(-2)
-        room = self._room
-        if room is None or end > room.keys.size(-2):
-            room = KeyValues(*(self._grown(part, end) for part in new))
-        for part, added in zip(room, new, strict=True):
+        if self._room is None:
+            self._room, self.length = new, end
+            return new
+        if end > self._room.keys.size(-2):
+            self._room = KeyValues(*(self._moved(part, end) for part in self._room))
+        for part, added in zip(self._room, new, strict=True):
             part[:, :, self.length : end] = added
-        if self._room is not None and room is not self._room:
-            for part, old in zip(room, self._room, strict=True):
-                part[:, :, : self.length] = old[:, :, : self.length]
-        self._room, self.length = room, end
-        return KeyValues(*(part[:, :, :end] for part in room))
+        self.length = end
+        return KeyValues(*(part[:, :, :end] for part in self._room))
 
-    @staticmethod
-    def _grown(like: Tensor, needed: int) -> Tensor:
-        batch, heads, _, width = like.shape
-        return torch.empty(batch, heads, max(16, 2 * needed), width, dtype=like.dtype, device=like.device)
+    def _moved(self, part: Tensor, needed: int) -> Tensor:
+        batch, heads, _, width = part.shape
+        room = torch.empty(batch, heads, max(16, 2 * needed), width, dtype=part.dtype, device=part.device)
+        room[:, :, : self.length] = part[:, :, : self.length]
+        return room

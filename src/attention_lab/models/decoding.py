@@ -34,8 +34,8 @@ def greedy_decode(
     state = model.begin(source)
     said: list[Tensor] = []
     while len(said) < max_length and running.any():
-        logits, state = model.step(tokens, state)
-        tokens = logits.argmax(dim=-1).where(running, PAD)
+        output, state = model.step(tokens[:, None], state)
+        tokens = output.logits[:, -1].argmax(dim=-1).where(running, PAD)
         running = running & (tokens != EOS)
         said.append(tokens)
     return torch.stack(said, dim=1)

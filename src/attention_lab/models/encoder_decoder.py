@@ -1,9 +1,10 @@
 """The Transformer of "Attention Is All You Need": an encoder, a decoder, and cross-attention between them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 from torch import Tensor, nn
 
 from attention_lab.attention.key_values import KeyValueCache, KeyValues
@@ -82,6 +83,10 @@ class EncoderDecoder(SequenceModel[DecodingState]):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
+    @property
+    def alignment_layers(self) -> Sequence[MultiHeadAttention]:
+        return [block.cross_attn for block in self._decoder_blocks()]
+
     def forward(
         self,
         source: Integer[Tensor, "B S"],
@@ -91,36 +96,21 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         intervention: Intervention | None = None,
     ) -> ModelOutput:
         closed = intervention or {}
-        memory, real, encoder_self = self._encode(source, need_weights, closed)
-        x = self.target_embedding(target)
-        decoder_self: list[Tensor | None] = []
-        decoder_cross: list[Tensor | None] = []
-        for layer, block in enumerate(self._decoder_blocks()):
-            history, read = block.self_attn.project(x, x), block.cross_attn.project(memory, memory)
-            history_mask = CAUSAL._replace(allowed=closed.get(("decoder_self", layer)))
-            memory_mask = real._replace(allowed=closed.get(("decoder_cross", layer)))
-            x, own, cross = block(x, history, read, memory_mask, history_mask, need_weights=need_weights)
-            decoder_self.append(own)
-            decoder_cross.append(cross)
-        maps = {"encoder_self": encoder_self, "decoder_self": decoder_self, "decoder_cross": decoder_cross}
-        return ModelOutput(self.output(x), attention_maps(maps))
+        state, encoder_self = self._begin(source, need_weights, closed)
+        output, _ = self._step(target, state, need_weights, closed)
+        return output._replace(attention={**attention_maps({"encoder_self": encoder_self}), **output.attention})
 
     def begin(self, source: Integer[Tensor, "B S"]) -> DecodingState:
-        memory, memory_mask, _ = self._encode(source, need_weights=False, closed={})
-        projected = tuple(block.cross_attn.project(memory, memory) for block in self._decoder_blocks())
-        return DecodingState(projected, memory_mask, tuple(KeyValueCache() for _ in projected), 0)
+        return self._begin(source, need_weights=False, closed={})[0]
 
-    def step(self, tokens: Integer[Tensor, " B"], state: DecodingState) -> tuple[Float[Tensor, "B V"], DecodingState]:
-        here = torch.full((1, 1), state.position, device=tokens.device)
-        x = self.target_embedding(tokens[:, None], here)
-        for block, memory, history in zip(self._decoder_blocks(), state.memory, state.history, strict=True):
-            so_far = history.append(block.self_attn.project(x, x))
-            x = block(x, so_far, memory, state.memory_mask, need_weights=False).output
-        return self.output(x[:, 0]), state._replace(position=state.position + 1)
+    def step(
+        self, tokens: Integer[Tensor, "B L"], state: DecodingState, *, need_weights: bool = False
+    ) -> tuple[ModelOutput, DecodingState]:
+        return self._step(tokens, state, need_weights, closed={})
 
-    def _encode(
+    def _begin(
         self, source: Tensor, need_weights: bool, closed: Intervention
-    ) -> tuple[Tensor, Mask, list[Tensor | None]]:
+    ) -> tuple[DecodingState, list[Tensor | None]]:
         real = source != PAD
         mask = Mask(keys=real)
         x = self.source_embedding(source, from_start(real))
@@ -129,7 +119,25 @@ class EncoderDecoder(SequenceModel[DecodingState]):
             allowed = closed.get(("encoder_self", layer))
             x, own = block(x, mask._replace(allowed=allowed), need_weights=need_weights)
             weights.append(own)
-        return x, mask, weights
+        memory = tuple(attention.project(x, x) for attention in self.alignment_layers)
+        return DecodingState(memory, mask, tuple(KeyValueCache() for _ in memory), 0), weights
+
+    def _step(
+        self, tokens: Tensor, state: DecodingState, need_weights: bool, closed: Intervention
+    ) -> tuple[ModelOutput, DecodingState]:
+        end = state.position + tokens.size(1)
+        x = self.target_embedding(tokens, torch.arange(state.position, end, device=tokens.device)[None])
+        decoder_self: list[Tensor | None] = []
+        decoder_cross: list[Tensor | None] = []
+        for layer, block in enumerate(self._decoder_blocks()):
+            so_far = state.history[layer].append(block.self_attn.project(x, x))
+            history_mask = CAUSAL._replace(allowed=closed.get(("decoder_self", layer)))
+            memory_mask = state.memory_mask._replace(allowed=closed.get(("decoder_cross", layer)))
+            x, own, cross = block(x, so_far, state.memory[layer], memory_mask, history_mask, need_weights=need_weights)
+            decoder_self.append(own)
+            decoder_cross.append(cross)
+        maps = attention_maps({"decoder_self": decoder_self, "decoder_cross": decoder_cross})
+        return ModelOutput(self.output(x), maps), state._replace(position=end)
 
     def _decoder_blocks(self) -> list[DecoderBlock]:
         return [block for block in self.decoder if isinstance(block, DecoderBlock)]

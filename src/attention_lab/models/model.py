@@ -7,6 +7,8 @@ from typing import Generic, NamedTuple, TypeVar
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
+from attention_lab.attention.multi_head import MultiHeadAttention
+
 State = TypeVar("State")
 
 AttentionMaps = dict[str, tuple[Tensor, ...]]
@@ -41,6 +43,11 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     alignment_attention: str
     """The attention whose rows are the target tokens to say and whose columns are the source tokens."""
 
+    @property
+    @abstractmethod
+    def alignment_layers(self) -> Sequence[MultiHeadAttention]:
+        """The modules of that attention, layer by layer."""
+
     @abstractmethod
     def forward(
         self,
@@ -64,8 +71,14 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
         """Reads the source, once, for decoding."""
 
     @abstractmethod
-    def step(self, tokens: Integer[Tensor, " B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
-        """Predicts the token after `tokens`; the state it was given is used up."""
+    def step(
+        self, tokens: Integer[Tensor, "B L"], state: State, *, need_weights: bool = False
+    ) -> tuple[ModelOutput, State]:
+        """Reads the next L target tokens (one when decoding) and predicts what follows each of them.
+
+        Reading a target in pieces gives what `forward` gives, with maps of L rows at a time. The state it was given is
+        used up.
+        """
 
     def __call__(
         self, source: Tensor, target: Tensor, *, need_weights: bool = False, intervention: Intervention | None = None
