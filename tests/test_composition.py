@@ -25,16 +25,20 @@ from attention_lab.tasks.vocabulary import num_tokens
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 
-GROUPS = ("task", "model", "attention", "position", "trainer")
+GROUPS = ("task", "model", "attention", "position", "trainer", "experiment")
 
 
 def choices(group: str) -> list[tuple[str, ...]]:
     return [(f"{group}={path.stem}",) for path in sorted((CONFIGS / group).glob("*.yaml"))]
 
 
+# Every pair of choices from two groups, the other groups as they are by default: what can go wrong between groups does
+# between two of them, and the full product grows with every file.
 COMBINATIONS = [
-    tuple(itertools.chain(*combination))
-    for combination in itertools.product(*map(choices, GROUPS), [(), *choices("experiment")])
+    (*one, *other)
+    for first, second in itertools.combinations(GROUPS, 2)
+    for one in choices(first)
+    for other in choices(second)
 ]
 
 TASK: Component = {"_target_": "attention_lab.tasks.reverse.Reverse"}

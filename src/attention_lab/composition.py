@@ -2,12 +2,14 @@
 
 import importlib
 import inspect
+import pkgutil
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from attention_lab import tasks
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.configuration.checking import SettingError, build, factory
+from attention_lab.configuration.checking import SettingError, build, factory, settings_of
 from attention_lab.configuration.settings import Component, DataSettings
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SPLITS, Split
@@ -20,8 +22,27 @@ T = TypeVar("T")
 
 
 def build_task(task: Component) -> Task:
-    """Builds the task that a config describes."""
-    return build(_class(task, Task, "task"), _own_settings(task), "task")
+    """Builds the task that a config describes; a task made of others has their names."""
+    made, settings = _class(task, Task, "task"), _own_settings(task)
+    for name, parameter in settings_of(made).items():
+        if parameter.annotation == list[Task] and name in settings:
+            where, names = f"task.{name}={settings[name]}", settings[name]
+            if not isinstance(names, list):
+                raise SettingError(f"{where} is not a list of tasks")
+            settings[name] = [_named_task(part, where) for part in names]
+    return build(made, settings, "task")
+
+
+def _named_task(name: object, where: str) -> Task:
+    """Builds a task from its name alone."""
+    named = {
+        module.name: f"{tasks.__name__}.{module.name}.{module.name.title().replace('_', '')}"
+        for module in pkgutil.iter_modules(tasks.__path__)
+    }
+    try:
+        return build_task({"_target_": named[str(name)]})
+    except (KeyError, SettingError):
+        raise SettingError(f"{where}: {name} is not the name of a task that needs no settings") from None
 
 
 def build_data(
@@ -77,12 +98,16 @@ def check_positions(network: SequenceModel[Any], task: Task, data: DataSettings)
     """Refuses sequences that are longer than the network's positions reach.
 
     Raises:
-        SettingError: a source or a target, EOS included, has more tokens than there are positions.
+        SettingError: a source or a target, EOS included, has more tokens than there are positions, or the task cannot
+            be done at that length.
     """
     longest = data.max_length + 1
     if longest <= network.max_length:
         # Only now, since a task is asked by showing it a source of that length.
-        longest = task.longest(data.max_length) + 1
+        try:
+            longest = task.longest(data.max_length) + 1
+        except ValueError as error:
+            raise SettingError(f"task: {error}") from error
     if longest > network.max_length:
         raise SettingError(
             f"data.max_length={data.max_length} makes sequences of {longest} tokens (EOS included), but "

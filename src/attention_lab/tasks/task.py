@@ -13,6 +13,11 @@ class Task(ABC):
     method `alignment`: targets, gold attention, scores and reports all follow from it.
     """
 
+    @property
+    def name(self) -> str:
+        """What the task is called."""
+        return type(self).__name__.lower()
+
     @abstractmethod
     def alignment(self, sources: Integer[np.ndarray, "N S"]) -> Integer[np.ndarray, "N T"]:
         """Returns the source position (from 0) that each target token is copied from.
