@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 MISTAKES = [
-    ("task=foo", "task=foo", "copy, duplicate, interleave, reverse, rotate, sort"),
+    ("task=foo", "task=foo", "copy, duplicate, interleave, mixture, reverse, rotate, sort"),
     ("task=null", "task=None", "copy, duplicate"),
     ("task=revers", "task=revers", "did you mean reverse"),
     ("model=lstm2", "model=lstm2", "encoder_decoder"),
@@ -64,6 +64,8 @@ MISTAKES = [
     ("optimizer.lr=0.1", "optimizer.lr=0.1", "did you mean optimizer.learning_rate"),
     ("--halp", "--halp", "--help"),
     ("-m task=copy,foo", "task=foo", "copy, duplicate"),
+    ("task=mixture data.min_length=1", "task: ", "data.min_length=2"),
+    ("task=mixture task.tasks=[copy,foo]", "task.tasks=['copy', 'foo']", "foo is not the name of a task"),
     ("-m seed=-1,2", "seed=-1", "between 0"),
 ]
 

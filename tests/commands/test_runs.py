@@ -66,6 +66,14 @@ def test_a_run_leaves_what_the_contract_says(command: Command, capsys):
         "val/alignment_mass",
         *TEST_FIGURES,
     } <= set(tags["scalars"])
+    for head in range(4):
+        for name in ("alignment_hit_rate", "alignment_mass"):
+            points = seen.Scalars(f"{name}/decoder_cross/layer_0/head_{head}")
+            assert [point.step for point in points] == [10, 20]
+    # The best head's are among them.
+    last = [seen.Scalars(f"alignment_hit_rate/decoder_cross/layer_0/head_{head}")[-1].value for head in range(4)]
+    assert seen.Scalars("val/alignment_hit_rate")[-1].value == pytest.approx(max(last))
+    assert "custom_scalars__config__" in seen.summary_metadata
     assert "hp_metric" not in tags["scalars"]
     hyperparameters = seen.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     assert b"EncoderDecoder" in hyperparameters
@@ -98,12 +106,61 @@ def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: 
     assert report["config"]["task"]["_target_"].endswith("Copy")
     assert [record["length"] for record in report["length_curve"]] == [4, 20]
     assert len(report["heads"]) == 4
-    assert set(report["heads"][0]) >= {"attention", "layer", "head", "hit_rate", "mass", "exact_match_without"}
+    assert list(report["heads"][0]) == [
+        *("attention", "layer", "head", "hit_rate", "mass", "mass_p5", "mass_min", "alignment_error_rate", "entropy"),
+        *("confidence", "exact_match_without", "token_accuracy_without"),
+        *("exact_match_with_mean", "token_accuracy_with_mean"),
+    ]
+    assert set(report["baselines"]) == {"untrained", "chance"}
+    assert len(report["interventions"]["together"]) == 5
+    assert report["tasks"] == []
     assert report["interventions"]["intact"]["exact_match"] == report["test/exact_match"]
     assert {file.name for file in Path("results/figures").iterdir()} == {
         *(f"example_0_{name}_layer_0.png" for name in ("encoder_self", "decoder_self", "decoder_cross")),
+        "heads.png",
         "length_curve.png",
     }
+
+
+def test_a_mixture_is_scored_task_by_task(command: Command):
+    smoke = ("experiment=smoke", "trainer=cpu", "task=mixture", "task.tasks=[copy,reverse,rotate]")
+    assert command("train.py", *smoke, "hydra.run.dir=run") == 0
+    arguments = ("checkpoint=run/checkpoints/best.ckpt", "num_figures=0", "lengths=[4]", "pdf=true")
+    assert command("evaluate.py", *arguments, "hydra.run.dir=results") == 0
+    report = json.loads(Path("results/report.json").read_text())
+    assert [task["task"] for task in report["tasks"]] == ["copy", "reverse", "rotate"]
+    assert sum(task["sequences"] for task in report["tasks"]) == 64
+    weighted = sum(task["sequences"] * task["exact_match"] for task in report["tasks"])
+    assert weighted == pytest.approx(64 * report["test/exact_match"], abs=1e-5)
+    assert all(len(task["heads"]) == 4 for task in report["tasks"])
+    figures = {file.name for file in Path("results/figures").iterdir()}
+    assert figures == {f"{name}.{kind}" for name in ("heads", "length_curve") for kind in ("png", "pdf")}
+
+
+def test_a_sweep_is_compared_from_one_pattern(command: Command, capsys):
+    smoke = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=2", "callbacks.attention_maps=false")
+    assert command("train.py", "-m", *smoke, "task=copy,reverse", "seed=0,1", "hydra.sweep.dir=sweep") == 0
+    assert command("train.py", *smoke, "task=copy", "seed=1", "hydra.run.dir=sweep/again") == 0
+    capsys.readouterr()
+    pattern = "checkpoint=sweep/*/checkpoints/best.ckpt"
+    assert command("evaluate.py", pattern, "lengths=[4,20]", "num_per_length=10", "hydra.run.dir=results") == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "has the config and the seed of another one and is left out" in said.out
+    assert "| Copy | 2 |" in said.out
+    report = json.loads(Path("results/report.json").read_text())
+    assert [group["settings"] for group in report["groups"]] == [{"task": "Copy"}, {"task": "Reverse"}]
+    assert [[run["seed"] for run in group["runs"]] for group in report["groups"]] == [[0, 1], [0, 1]]
+    assert len(Path("results/comparison.csv").read_text().splitlines()) == 1 + 2
+    assert len(Path("results/runs.csv").read_text().splitlines()) == 1 + 4
+    assert Path("results/comparison.md").read_text() in said.out
+    assert Path("results/figures/comparison.png").stat().st_size > 10_000
+    assert "4 checkpoints compared" in Path("results/report.html").read_text()
+    # Each run's figures are those that it gets alone.
+    alone = ("checkpoint=[sweep/0_copy_seed0/checkpoints/best.ckpt]", "lengths=[4]", "num_figures=0")
+    assert command("evaluate.py", *alone, "hydra.run.dir=alone") == 0
+    single, found = json.loads(Path("alone/report.json").read_text()), report["groups"][0]["runs"][0]
+    assert {name: single[name] for name in TEST_FIGURES} == {name: found[name] for name in TEST_FIGURES}
 
 
 def test_the_last_step_is_validated_and_kept_when_it_falls_between_two_validations(command: Command):

@@ -54,6 +54,7 @@ EVALUATE = {
     "num_figures": 2,
     "lengths": [3, 5],
     "num_per_length": 7,
+    "pdf": False,
 }
 
 SECTIONS: dict[str, tuple[type, dict[str, Any]]] = {
@@ -215,7 +216,9 @@ def test_components_keep_their_own_settings_for_later() -> None:
         ("batch_size", 0, "at least 1"),
         ("num_figures", -1, "at least 0"),
         ("accelerator", "tpu", "one of auto, cpu, gpu"),
-        ("checkpoint", 7, "text"),
+        ("checkpoint", 7, "text or a list whose every item is text"),
+        ("checkpoint", ["a.ckpt", 7], "text"),
+        ("checkpoint", [], "names no file"),
     ],
 )
 def test_what_evaluation_refuses(setting: str, value: object, allowed: str) -> None:
@@ -233,7 +236,7 @@ def test_lengths_are_positive(lengths: list[int]) -> None:
 
 def test_what_evaluation_takes() -> None:
     assert build(EvaluateSettings, {**EVALUATE, "batch_size": 1, "num_figures": 0}, "") == EvaluateSettings(
-        "best.ckpt", "auto", 1, 0, [3, 5], 7
+        "best.ckpt", "auto", 1, 0, [3, 5], 7, False
     )
 
 

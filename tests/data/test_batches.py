@@ -31,7 +31,7 @@ def sequence_rows(rows: list[tuple[list[int], list[int]]]) -> SequenceRows:
         "alignment": [alignment for _, alignment in rows],
     }
     return SequenceRows(
-        Dataset(pa.table({name: pa.array(each, pa.list_(pa.int8())) for name, each in columns.items()}))
+        Dataset(pa.table({name: pa.array(each, pa.list_(pa.int16())) for name, each in columns.items()}))
     )
 
 
@@ -140,4 +140,4 @@ def test_readable_rows_are_the_longest_that_are_not_too_long() -> None:
 
 def test_where_all_are_long_the_shortest_is_readable_up_to_a_limit() -> None:
     assert readable_rows(sources([5] * 61, [5] * 41), 3) == [1]
-    assert readable_rows(sources([5] * 97, [5] * 101), 3) == []
+    assert readable_rows(sources([5] * 2053, [5] * 2063), 3) == []

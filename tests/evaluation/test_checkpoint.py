@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from attention_lab.composition import build_network
 from attention_lab.configuration.checking import SettingError, build
 from attention_lab.configuration.settings import TrainSettings
-from attention_lab.evaluation.checkpoint import load_trained
+from attention_lab.evaluation.checkpoint import find_checkpoints, load_trained, untrained_network
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -116,3 +116,39 @@ def test_the_batch_size_of_evaluation_is_the_one_that_was_asked_for(content, tmp
     for asked, expected in ((None, trained_with), (7, 7)):
         first = next(iter(load_trained(path, asked).data.loader("test")))
         assert len(first.source) == min(expected, len(load_trained(path).data.rows("test")))
+
+
+def test_a_pattern_names_its_files_in_order_and_each_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b/x.ckpt", "a/x.ckpt", "c/y.ckpt"):
+        Path(name).parent.mkdir()
+        Path(name).touch()
+    assert find_checkpoints("*/x.ckpt") == [Path("a/x.ckpt"), Path("b/x.ckpt")]
+    assert find_checkpoints(["c/y.ckpt", "*/*.ckpt"]) == [Path("c/y.ckpt"), Path("a/x.ckpt"), Path("b/x.ckpt")]
+    assert find_checkpoints("**/y.ckpt") == [Path("c/y.ckpt")]
+
+
+def test_a_path_without_a_pattern_is_taken_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_checkpoints("nowhere.ckpt") == [Path("nowhere.ckpt")]
+    Path("[1].ckpt").touch()
+    assert find_checkpoints("[1].ckpt") == [Path("[1].ckpt")]
+
+
+def test_a_pattern_that_fits_nothing_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("folder.ckpt").mkdir()
+    with pytest.raises(SettingError, match=r"^checkpoint=\*\.ckpt fits no file"):
+        find_checkpoints("*.ckpt")
+
+
+def test_the_untrained_network_is_the_one_that_training_starts_with(content):
+    settings = build(TrainSettings, content["attention_lab"]["config"], "")
+    torch.manual_seed(settings.seed)
+    started = build_network(settings.model, settings.attention, settings.position, settings.data)
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    again = untrained_network(settings)
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, value in started.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name])

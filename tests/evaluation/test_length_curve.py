@@ -11,7 +11,9 @@ from attention_lab.evaluation.length_curve import default_lengths, length_curve
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.tasks.copy import Copy
 from attention_lab.tasks.duplicate import Duplicate
+from attention_lab.tasks.mixture import Mixture
 from attention_lab.tasks.reverse import Reverse
 
 DATA = DataSettings(2, 12, 5, False, 100, 10, 13, 7, 0)
@@ -38,7 +40,10 @@ def test_there_is_one_record_a_length_with_every_figure_of_the_contract():
             "decoded_exact_match",
             "alignment_hit_rate",
             "alignment_mass",
+            "alignment_entropy",
+            "alignment_chance",
         ]
+        assert record["alignment_chance"] == pytest.approx(1 / (record["length"] + 1))
         assert all(0 <= record[name] <= 1 for name in list(record)[1:])
 
 
@@ -58,6 +63,12 @@ def test_figures_do_not_depend_on_the_batch_size():
 def test_lengths_that_cannot_be_are_refused(lengths, data, complaint):
     with pytest.raises(SettingError, match=complaint):
         curve(lengths, data)
+
+
+def test_a_length_at_which_the_task_cannot_be_done_is_refused():
+    mixture = Mixture([Reverse(), Copy()])
+    with pytest.raises(SettingError, match="lengths=1: a mixture needs sources of two symbols or more"):
+        length_curve(network(), mixture, DATA, [1], Head("decoder_cross", 0, 1), seed=3, device=torch.device("cpu"))
 
 
 def test_default_lengths_go_to_four_times_the_training_length_as_far_as_there_are_positions():

@@ -4,8 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SourceSpace
+from attention_lab.evaluation import scoring
+from attention_lab.evaluation.scoring import head_scores
 from attention_lab.evaluation.scoring import test_scores as score
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.model import ModelOutput, SequenceModel
@@ -35,6 +38,10 @@ class Oracle(SequenceModel[tuple[Tensor, int]]):
     max_length = 100
     alignment_attention = "decoder_cross"
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[int] = []
+
     def _places(self, source: Tensor, length: int) -> Tensor:
         real = (source != PAD).sum(dim=1, keepdim=True)
         return torch.where(torch.arange(length) < real - 1, real - 2 - torch.arange(length), real - 1)
@@ -49,12 +56,39 @@ class Oracle(SequenceModel[tuple[Tensor, int]]):
         maps = {"decoder_cross": (torch.stack(heads, dim=1),)} if need_weights else {}
         return ModelOutput(self._logits(source, target.size(1)), maps)
 
+    @property
+    def alignment_layers(self) -> list[MultiHeadAttention]:
+        return [MultiHeadAttention(2, 2)]
+
     def begin(self, source: Tensor) -> tuple[Tensor, int]:
         return source, 0
 
-    def step(self, tokens: Tensor, state: tuple[Tensor, int]) -> tuple[Tensor, tuple[Tensor, int]]:
-        source, said = state
-        return self._logits(source, said + 1)[:, -1], (source, said + 1)
+    def step(
+        self, tokens: Tensor, state: tuple[Tensor, int], *, need_weights: bool = False
+    ) -> tuple[ModelOutput, tuple[Tensor, int]]:
+        source, read = state
+        self.steps.append(tokens.size(1))
+        end = read + tokens.size(1)
+        output = self(source, torch.zeros(len(source), end), need_weights=need_weights)
+        maps = {name: tuple(layer[:, :, read:] for layer in layers) for name, layers in output.attention.items()}
+        return ModelOutput(output.logits[:, read:], maps), (source, end)
+
+
+def test_long_maps_are_taken_a_few_rows_at_a_time(monkeypatch):
+    whole, pieces = Oracle(), Oracle()
+    batches = list(data(7).loader("test"))
+    expected = head_scores(whole, batches, CPU)
+    assert set(whole.steps) <= set(range(1, 9))
+    monkeypatch.setattr(scoring, "MAX_CELLS", 168)
+    found = head_scores(pieces, batches, CPU)
+    for batch in batches:
+        fits = 168 // batch.source.numel()
+        full, rest = divmod(batch.target.size(1), fits)
+        assert pieces.steps[: full + bool(rest)] == [fits] * full + [rest] * bool(rest)
+        del pieces.steps[: full + bool(rest)]
+    assert pieces.steps == []
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_a_network_that_reverses_by_rule_gets_full_marks_and_its_aligned_head_is_found():

@@ -1,23 +1,42 @@
-"""Logs how well the best head aligns."""
+"""Logs how well every head aligns, beside how well the task is solved."""
 
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from attention_lab.callbacks.writer import writer_of
 from attention_lab.data.batches import Batch
-from attention_lab.metrics.alignment import AlignmentScores
+from attention_lab.metrics.alignment import AlignmentScores, Head
+
+_CHARTS = {
+    "When heads lock on": {
+        "hit rate of every head, and exact match": ["Multiline", ["alignment_hit_rate/.*", "val/exact_match"]],
+        "mass of every head, and exact match": ["Multiline", ["alignment_mass/.*", "val/exact_match"]],
+    }
+}
+"""TensorBoard's custom scalars: does a head lock on before the task is solved, or after?"""
 
 
 class AlignmentMonitor(Callback):
-    """Logs `val/alignment_hit_rate` and `val/alignment_mass` of the best head at each validation.
+    """Logs each head's `alignment_hit_rate/<name>/layer_<i>/head_<j>` and `alignment_mass/...` at each validation.
+
+    The best head's are `val/alignment_hit_rate` and `val/alignment_mass`.
 
     Args:
         attention: the attention whose rows are target tokens and whose columns are source tokens.
+        num_layers: its layers.
+        num_heads: heads of each.
     """
 
-    def __init__(self, attention: str) -> None:
+    def __init__(self, attention: str, num_layers: int, num_heads: int) -> None:
         self.attention = attention
-        self.scores = AlignmentScores()
+        self.scores = AlignmentScores(num_layers, num_heads)
+        self._heads = [Head(attention, layer, head) for layer in range(num_layers) for head in range(num_heads)]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        writer = writer_of(trainer)
+        if writer is not None:
+            writer.add_custom_scalars(_CHARTS)
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.scores.reset()
@@ -32,10 +51,19 @@ class AlignmentMonitor(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        self.scores.update(outputs["attention"][self.attention], batch.alignment)
+        self.scores.update(outputs["attention"][self.attention], batch.alignment, batch.source)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Counted on every process, since counts are gathered from all; written by the first.
         scores = self.scores.heads()
-        best = scores.best()
-        pl_module.log("val/alignment_hit_rate", scores.hit_rate[best])
-        pl_module.log("val/alignment_mass", scores.mass[best])
+        best = scores.of(scores.best(self.attention))
+        for name in ("hit_rate", "mass"):
+            pl_module.log(f"val/alignment_{name}", best[name])
+        writer = writer_of(trainer)
+        if writer is None:
+            return
+        for head in self._heads:
+            figures = scores.of(head)
+            for name in ("hit_rate", "mass"):
+                tag = f"alignment_{name}/{head.attention}/layer_{head.layer}/head_{head.head}"
+                writer.add_scalar(tag, figures[name], trainer.global_step)

@@ -6,8 +6,8 @@ from attention_lab.callbacks.writer import add_picture, writer_of
 from attention_lab.data.batches import Batch
 from attention_lab.models.inference import evaluation_mode
 from attention_lab.models.model import SequenceModel
-from attention_lab.plotting.attention import AttentionGrid
-from attention_lab.plotting.labels import map_labels
+from attention_lab.plotting.attention_grid import AttentionGrid
+from attention_lab.plotting.labels import MapView, map_view
 
 
 class AttentionMaps(Callback):
@@ -19,7 +19,7 @@ class AttentionMaps(Callback):
 
     def __init__(self, example: Batch) -> None:
         self.example = example
-        self._grids: dict[str, AttentionGrid] = {}
+        self._grids: dict[str, tuple[MapView, AttentionGrid]] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.global_step == 0:
@@ -41,6 +41,8 @@ class AttentionMaps(Callback):
             for index, weights in enumerate(layers):
                 tag = f"attention/{name}/layer_{index}"
                 if tag not in self._grids:
-                    self._grids[tag] = AttentionGrid(map_labels(name, index, self.example), weights.size(1))
-                picture = self._grids[tag].paint(weights[0].float().cpu().numpy())
+                    view = map_view(name, index, self.example)
+                    self._grids[tag] = view, AttentionGrid(view.labels, weights.size(1))
+                view, grid = self._grids[tag]
+                picture = grid.paint(view.of(weights[0]).float().cpu().numpy())
                 add_picture(writer, tag, picture, trainer.global_step)

@@ -1,4 +1,4 @@
-"""What `python evaluate.py` does: score a checkpoint, intervene on its heads, draw it, write it all down."""
+"""What `python evaluate.py` does: score a checkpoint, intervene on its heads, draw it; or compare several."""
 
 import logging
 import platform
@@ -8,20 +8,26 @@ from typing import Any
 
 import torch
 
+from attention_lab.commands.comparing import compare_checkpoints
 from attention_lab.commands.terminal import quiet_libraries, shown
 from attention_lab.configuration.settings import EvaluateSettings
 from attention_lab.data.batches import spread_rows
-from attention_lab.evaluation.ablation import ablate_heads, cut_aligned_heads
-from attention_lab.evaluation.checkpoint import Trained, load_trained
-from attention_lab.evaluation.figures import map_examples, save_attention_maps
-from attention_lab.evaluation.length_curve import default_lengths, length_curve
-from attention_lab.evaluation.page import write_page
-from attention_lab.evaluation.report import write_json
-from attention_lab.evaluation.scoring import TestScores, test_scores
+from attention_lab.evaluation.ablation import ablate_heads, ablate_together, head_means
+from attention_lab.evaluation.checkpoint import Trained, find_checkpoints, load_trained, untrained_network
+from attention_lab.evaluation.edges import cut_edges
+from attention_lab.evaluation.length_curve import curve_of
+from attention_lab.evaluation.mixture import each_task
+from attention_lab.evaluation.scoring import TestScores, best_head_scores, test_scores
+from attention_lab.metrics.alignment import Head
 from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.inference import evaluation_mode
+from attention_lab.plotting.canvas import save
 from attention_lab.plotting.curves import draw_length_curve
+from attention_lab.plotting.heads import draw_heads
 from attention_lab.plotting.samples import compare
+from attention_lab.report.figures import map_examples, save_attention_maps
+from attention_lab.report.files import write_json
+from attention_lab.report.page import write_page
 from attention_lab.training.trainer import choose_device
 
 _NUM_SAMPLES = 12
@@ -33,71 +39,106 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
     """Leaves `report.json`, `report.html` and `figures/*.png` in the run directory.
 
     Raises:
-        SettingError: the checkpoint or a length cannot be used.
+        SettingError: a checkpoint or a length cannot be used.
     """
     quiet_libraries()
     device = choose_device(settings.accelerator, "accelerator")
-    trained = load_trained(Path(settings.checkpoint), settings.batch_size)
+    files = find_checkpoints(settings.checkpoint)
+    (run_dir / "figures").mkdir(exist_ok=True)
+    if len(files) > 1:
+        compare_checkpoints(files, settings, run_dir, device)
+    else:
+        _evaluate_one(files[0], settings, run_dir, device)
+
+
+def _evaluate_one(file: Path, settings: EvaluateSettings, run_dir: Path, device: torch.device) -> None:
+    trained = load_trained(file, settings.batch_size)
     scores = test_scores(trained.network, trained.data, device)
-    curve = _length_curve(settings, trained, scores, device)
-    batches = list(trained.data.loader("test"))
-    cuts = cut_aligned_heads(trained.network, scores.heads, batches, device, trained.settings.seed)
+    data = replace(trained.settings.data, test_size=settings.num_per_length, batch_size=trained.data.batch_size)
     report = {
         **scores.figures,
-        "checkpoint": settings.checkpoint,
+        "checkpoint": str(file),
         "step": trained.step,
         "best_head": scores.best_head._asdict(),
-        "length_curve": curve,
-        "heads": ablate_heads(trained.network, scores.heads, batches, device),
-        "interventions": cuts,
+        "baselines": _baselines(trained, device),
+        "length_curve": curve_of(trained, data, settings.lengths, scores.best_head, device),
+        **_evidence(trained, scores, device),
         "config": trained.config,
         "environment": {"python": platform.python_version(), "torch": str(torch.__version__), "device": str(device)},
     }
     write_json(report, run_dir / "report.json")
     _draw(settings, trained, report, run_dir, device)
-    log.info("%s, step %d, on the test split:", settings.checkpoint, trained.step)
-    _say_what_was_found(scores, curve, cuts)
+    _say_what_was_found(report, scores)
     log.info("")
     log.info("Written to %s: report.html (open it in a browser), report.json and figures/.", shown(run_dir))
+
+
+def _baselines(trained: Trained, device: torch.device) -> dict[str, Any]:
+    """Returns how well the best head aligned before training, and one that looks everywhere alike."""
+    before = untrained_network(trained.settings)
+    best, heads = best_head_scores(before, trained.data.loader("validation"), trained.data.loader("test"), device)
+    untrained = heads.of(best)
+    chance = untrained.pop("chance")
+    return {"untrained": {**best._asdict(), **untrained}, "chance": chance}
+
+
+def _evidence(trained: Trained, scores: TestScores, device: torch.device) -> dict[str, Any]:
+    """Returns `heads`, `interventions` and `tasks`: which heads carry what."""
+    network, data = trained.network, trained.data
+    validation, test = list(data.loader("validation")), list(data.loader("test"))
+    means = head_means(network, validation, device)
+    cuts = cut_edges(network, scores.heads, test, device, trained.settings.seed)
+    return {
+        "heads": ablate_heads(network, scores.heads, means, test, device),
+        "interventions": {**cuts, "together": ablate_together(network, scores.heads, test, device)},
+        "tasks": each_task(network, trained.task, validation, test, means, device),
+    }
 
 
 def _draw(
     settings: EvaluateSettings, trained: Trained, report: dict[str, Any], run_dir: Path, device: torch.device
 ) -> None:
-    rows, data = trained.data.rows("test"), trained.settings.data
+    rows, data, figures = trained.data.rows("test"), trained.settings.data, run_dir / "figures"
     lengths = (data.min_length, data.max_length)
     mapped = map_examples(trained.network, rows, settings.num_figures, device)
-    save_attention_maps(mapped, run_dir / "figures")
+    save_attention_maps(mapped, figures, settings.pdf)
+    cuts = report["interventions"]
+    evidence = draw_heads(report["heads"], cuts["together"], cuts, report["baselines"]["chance"])
+    save(evidence, figures / "heads", settings.pdf)
     if report["length_curve"]:
-        draw_length_curve(report["length_curve"], lengths).savefig(run_dir / "figures" / "length_curve.png")
+        save(draw_length_curve(report["length_curve"], lengths), figures / "length_curve", settings.pdf)
     examples = rows.__getitems__(spread_rows(rows, _NUM_SAMPLES))
     with evaluation_mode(trained.network):
         said = greedy_decode(trained.network, examples.source.to(device), examples.labels.size(1))
-    write_page(report, lengths, mapped, compare(examples, said.cpu()), run_dir / "report.html")
+    samples = compare(examples, said.cpu())
+    write_page(report, trained.task.name, lengths, mapped, samples, run_dir / "report.html")
 
 
-def _length_curve(
-    settings: EvaluateSettings, trained: Trained, scores: TestScores, device: torch.device
-) -> list[dict[str, Any]]:
-    data = replace(trained.settings.data, test_size=settings.num_per_length, batch_size=trained.data.batch_size)
-    lengths = settings.lengths
-    if lengths is None:
-        lengths = default_lengths(trained.task, data, trained.network.max_length)
-    seed = trained.settings.seed
-    return length_curve(trained.network, trained.task, data, lengths, scores.best_head, seed, device)
-
-
-def _say_what_was_found(scores: TestScores, curve: list[dict[str, Any]], cuts: dict[str, Any]) -> None:
+def _say_what_was_found(report: dict[str, Any], scores: TestScores) -> None:
+    baselines, cuts = report["baselines"], report["interventions"]
+    log.info("%s, step %d, on the test split:", report["checkpoint"], report["step"])
     for name, value in scores.figures.items():
         log.info("  %-26s %.4f", name, value)
     log.info("  best head on validation    %s", scores.best_head)
+    log.info(
+        "  before training            hit rate %.4f, mass %.4f (chance %.4f)",
+        *(baselines["untrained"][name] for name in ("hit_rate", "mass")),
+        baselines["chance"],
+    )
     log.info("")
-    log.info("Exact match when the %d aligned heads lose ...", len(cuts["aligned"]))
+    who = "aligned heads" if cuts["aligned"] else "heads (none is aligned)"
+    log.info("Exact match when the %d %s lose ...", len(cuts["cut"]), who)
     for name, what in (("heads", "everything"), ("gold_edges", "their gold edges"), ("random_edges", "random edges")):
         log.info("  %-26s %.4f", what, cuts[f"without_{name}"]["exact_match"])
-    if curve:
+    if report["tasks"]:
+        log.info("")
+        log.info("  task           exact match, decoded   hit rate   mass     best aligned head")
+    for task in report["tasks"]:
+        figures = (task[name] for name in ("decoded_exact_match", "alignment_hit_rate", "alignment_mass"))
+        log.info("  %-12s   %20.4f   %8.4f   %6.4f   %s", task["task"], *figures, Head(**task["best_head"]))
+    if report["length_curve"]:
         log.info("")
         log.info("  length   exact match, decoded   token accuracy   mass on gold")
-    for record in curve:
+    for record in report["length_curve"]:
         figures = (record[name] for name in ("length", "decoded_exact_match", "token_accuracy", "alignment_mass"))
         log.info("  %6d   %20.4f   %14.4f   %12.4f", *figures)

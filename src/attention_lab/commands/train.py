@@ -17,13 +17,14 @@ from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.commands.terminal import quiet_libraries, shown
 from attention_lab.composition import build_data, build_network, build_task, check_positions
 from attention_lab.configuration.checking import SettingError
+from attention_lab.configuration.flat import flat_settings
 from attention_lab.configuration.settings import CallbackSettings, TrainSettings
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.evaluation.checkpoint import load_trained
-from attention_lab.evaluation.report import write_json
 from attention_lab.evaluation.scoring import TestScores, test_scores
 from attention_lab.models.model import SequenceModel
+from attention_lab.report.files import write_json
 from attention_lab.training.module import SequenceTraining
 from attention_lab.training.trainer import choose_device, make_trainer
 
@@ -52,10 +53,10 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     # A CPU saves what it does not pad; a GPU has to wait for every part.
     data = build_data(task, settings.data, settings.seed, parts=1 if device.type == "cuda" else 3)
     module = _training(network, settings, config)
-    trainer = make_trainer(settings, run_dir, _callbacks(settings.callbacks, data, network.alignment_attention))
+    trainer = make_trainer(settings, run_dir, _callbacks(settings.callbacks, data, network))
     log.info(
         "Training %s: %d weights.",
-        type(task).__name__.lower(),
+        task.name,
         sum(weights.numel() for weights in network.parameters()),
     )
     started = time.monotonic()
@@ -74,7 +75,7 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     }
     write_json(metrics, run_dir / "metrics.json")
     assert isinstance(trainer.logger, TensorBoardLogger)
-    trainer.logger.log_hyperparams(_hyperparameters(config), scores.figures, trainer.global_step)
+    trainer.logger.log_hyperparams(flat_settings(config), scores.figures, trainer.global_step)
     trainer.logger.finalize("success")
     _say_what_was_reached(scores, metrics, trained.step, run_dir)
 
@@ -93,32 +94,19 @@ def _training(network: SequenceModel[Any], settings: TrainSettings, config: dict
     )
 
 
-def _callbacks(settings: CallbackSettings, data: SequenceData, alignment_attention: str) -> list[Callback]:
+def _callbacks(settings: CallbackSettings, data: SequenceData, network: SequenceModel[Any]) -> list[Callback]:
     rows = data.rows("validation")
-    callbacks: list[Callback] = [AlignmentMonitor(alignment_attention), TrainingProgress()]
+    layers = network.alignment_layers
+    monitor = AlignmentMonitor(network.alignment_attention, len(layers), layers[0].num_heads)
+    callbacks: list[Callback] = [monitor, TrainingProgress()]
     example = readable_rows(rows, 1)
     if settings.attention_maps and not example:
-        log.warning("No attention maps: even the shortest validation sequence is too long to be drawn.")
+        log.warning("No attention maps: even the shortest validation sequence is too long to be mapped.")
     elif settings.attention_maps:
         callbacks.append(AttentionMaps(rows[example[0]]))
     if settings.num_samples:
         callbacks.append(SamplePredictions(rows.__getitems__(spread_rows(rows, settings.num_samples))))
     return callbacks
-
-
-def _hyperparameters(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns what tells one run from another, under the names that the command line uses, for TensorBoard's table."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        if not isinstance(value, dict):
-            found[name] = value
-        elif name not in ("callbacks", "checkpoint", "early_stopping"):
-            for inner, setting in value.items():
-                if inner == "_target_":
-                    found[name] = setting.rpartition(".")[2]
-                else:
-                    found[f"{name}.{inner}"] = setting
-    return found
 
 
 def _say_what_was_reached(scores: TestScores, metrics: dict[str, Any], best_step: int, run_dir: Path) -> None:

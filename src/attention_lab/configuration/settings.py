@@ -190,23 +190,28 @@ class EvaluateSettings:
     """Everything `evaluate.py` can be told.
 
     Attributes:
-        checkpoint: path of a checkpoint that `train.py` wrote.
+        checkpoint: path of a checkpoint that `train.py` wrote, or a pattern like `runs/*/checkpoints/best.ckpt`, or a
+            list of those; several checkpoints are compared.
         accelerator: `auto` takes a GPU if there is one.
         batch_size: sequences a batch, null for as many as in training; no figure depends on it beyond rounding.
         num_figures: test sequences to draw attention maps of.
         lengths: source lengths of the length curve, in symbols; null takes some from a quarter of the longest training
             length to four times as long.
         num_per_length: sequences at each of these lengths.
+        pdf: write every figure as PDF beside the PNG.
     """
 
-    checkpoint: str
+    checkpoint: str | list[str]
     accelerator: Literal["auto", "cpu", "gpu"]
     batch_size: int | None
     num_figures: int
     lengths: list[int] | None
     num_per_length: int
+    pdf: bool
 
     def __post_init__(self) -> None:
+        if not self.checkpoint:
+            raise ValueError("checkpoint=[] names no file")
         if self.batch_size is not None:
             _at_least(1, self, "batch_size")
         _at_least(0, self, "num_figures")

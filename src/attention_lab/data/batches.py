@@ -107,14 +107,15 @@ def _padded(
 
 
 _READABLE = 12
-_LONGEST_DRAWN = 64
+_LONGEST_DRAWN = 2048
 
 
 def readable_rows(rows: SequenceRows, count: int) -> list[int]:
     """Chooses the rows that are easiest to read when drawn: not too long, with as many different symbols as can be.
 
     Returns:
-        The numbers of at most `count` rows of one length; none if even the shortest has over 64 symbols.
+        The numbers of at most `count` rows of one length; none if even the shortest has over 2048 symbols, whose
+        maps would fill the memory.
     """
     lengths = rows.source_lengths
     short = lengths[lengths <= _READABLE]

@@ -1,124 +1,133 @@
-"""Causal evidence: what happens to the answers when a head, or a single edge of its attention, is taken away.
+"""Causal evidence: what is lost when heads are silenced.
 
-Attention weights alone are not an explanation (Jain and Wallace 2019); an intervention is.
+Attention weights alone are not an explanation (Jain and Wallace 2019); an intervention is. What a head finds enters its
+layer through its own columns of W_O, so a network without the head is a network like any other, with other weights.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Bool
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from attention_lab.data.batches import Batch
+from attention_lab.evaluation.scoring import teacher_forced
 from attention_lab.metrics.alignment import Head, HeadScores
-from attention_lab.metrics.sequence import TeacherForcedScores
 from attention_lab.models.inference import evaluation_mode
-from attention_lab.models.model import Intervention, SequenceModel
+from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.vocabulary import PAD
-
-_ALIGNED = 0.9
-"""A head counts as aligned when it hits at least this share of target tokens."""
-
-Close = Callable[[Batch], Intervention]
-"""Says, for a batch, which edges are to be closed."""
 
 
 def ablate_heads(
-    network: SequenceModel[Any], scores: HeadScores, batches: Sequence[Batch], device: torch.device
+    network: SequenceModel[Any],
+    scores: HeadScores,
+    means: Float[Tensor, "layers H K"],
+    batches: Sequence[Batch],
+    device: torch.device,
 ) -> list[dict[str, Any]]:
-    """Returns a record a head of the attention from target to source: how it aligns, and what is lost without it.
+    """Returns a record a head of the attention from target to source: how it aligns, and what is left without it.
 
-    Without a head means that its output is zero.
+    `..._without` is what is left when the head says nothing (zeros), `..._with_mean` when it always says its mean. The
+    mean is the fairer test: the layers above have never seen zeros, and might fail for that alone.
 
     Args:
         network: what to take heads from.
         scores: each head's alignment.
+        means: what each head says on average, from `head_means`.
         batches: the sequences to answer.
         device: where to run.
     """
     records: list[dict[str, Any]] = []
-    layers, heads = scores.mass.shape
-    for layer in range(layers):
-        for number in range(heads):
-            head = Head(network.alignment_attention, layer, number)
-            without = _accuracy_under(network, batches, device, lambda _, head=head: _without([head], heads))
-            records.append(
-                {
-                    **head._asdict(),
-                    "hit_rate": float(scores.hit_rate[layer, number]),
-                    "mass": float(scores.mass[layer, number]),
-                    "exact_match_without": without["exact_match"],
-                    "token_accuracy_without": without["token_accuracy"],
-                }
-            )
+    for head in all_heads(network):
+        aligned = scores.of(head)
+        del aligned["chance"]
+        without = teacher_forced(silenced(network, [head]), batches, device)
+        with_mean = teacher_forced(silenced(network, [head], means), batches, device)
+        left = {
+            f"{figure}_{how}": found[figure]
+            for how, found in (("without", without), ("with_mean", with_mean))
+            for figure in ("exact_match", "token_accuracy")
+        }
+        records.append({**head._asdict(), **aligned, **left})
     return records
 
 
-def cut_aligned_heads(
-    network: SequenceModel[Any], scores: HeadScores, batches: Sequence[Batch], device: torch.device, seed: int
-) -> dict[str, Any]:
-    """Returns what is left when all aligned heads lose everything, only their gold edges, or as many random ones.
+def ablate_together(
+    network: SequenceModel[Any], scores: HeadScores, batches: Sequence[Batch], device: torch.device
+) -> list[dict[str, Any]]:
+    """Returns what is left when the best aligned head is silenced, then the two best, and so on to all of them.
 
-    Heads that share the work have to be taken together: any one of them can be missed. If the gold edges are what
-    carries the task, cutting them is as bad as cutting the heads, and cutting others does nothing.
+    Heads that share the work can be missed one by one; this says how many of them have to go.
 
     Returns:
-        `aligned` (the heads), and under `intact`, `without_heads`, `without_gold_edges` and `without_random_edges` the
-        `exact_match` and `token_accuracy` that are left.
+        For 0, 1, ... heads: `silenced` (how many), `exact_match` and `token_accuracy`.
     """
-    count = scores.mass.size(1)
-    aligned = [
-        Head(network.alignment_attention, int(layer), int(head))
-        for layer, head in (scores.hit_rate >= _ALIGNED).nonzero().tolist()
+    figures = {head: scores.of(head) for head in all_heads(network)}
+    order = sorted(figures, key=lambda head: (figures[head]["hit_rate"], figures[head]["mass"]), reverse=True)
+    records: list[dict[str, Any]] = []
+    for count in range(len(order) + 1):
+        left = teacher_forced(silenced(network, order[:count]), batches, device)
+        records.append({"silenced": count, **{name: left[name] for name in ("exact_match", "token_accuracy")}})
+    return records
+
+
+def all_heads(network: SequenceModel[Any]) -> list[Head]:
+    """Returns every head of the attention from target to source."""
+    layers = network.alignment_layers
+    return [
+        Head(network.alignment_attention, layer, head)
+        for layer, module in enumerate(layers)
+        for head in range(module.num_heads)
     ]
-    generator = torch.Generator().manual_seed(seed)
-    cuts: dict[str, Close] = {
-        "intact": lambda _: {},
-        "without_heads": lambda _: _without(aligned, count),
-        "without_gold_edges": lambda batch: _cut(aligned, count, batch, batch.alignment),
-        "without_random_edges": lambda batch: _cut(aligned, count, batch, _other_places(batch, generator)),
-    }
-    left = {name: _accuracy_under(network, batches, device, close) for name, close in cuts.items()}
-    return {"aligned": [head._asdict() for head in aligned], **left}
 
 
-def _accuracy_under(
-    network: SequenceModel[Any], batches: Iterable[Batch], device: torch.device, close: Close
-) -> dict[str, float]:
-    scores = TeacherForcedScores().to(device)
-    with evaluation_mode(network):
+def silenced(
+    network: SequenceModel[Any], heads: Sequence[Head], means: Float[Tensor, "layers H K"] | None = None
+) -> SequenceModel[Any]:
+    """Returns a copy of the network in which some heads say nothing, or always their mean."""
+    ablated = copy.deepcopy(network)
+    with torch.no_grad():
+        for head in heads:
+            attention = ablated.alignment_layers[head.layer]
+            weight, bias = attention.w_o.weight, attention.w_o.bias
+            columns = slice(head.head * attention.d_k, (head.head + 1) * attention.d_k)
+            if means is not None:
+                bias += weight[:, columns] @ means[head.layer, head.head].to(weight)
+            weight[:, columns] = 0
+    return ablated
+
+
+def head_means(
+    network: SequenceModel[Any], batches: Sequence[Batch], device: torch.device
+) -> Float[Tensor, "layers H K"]:
+    """Returns what each head says on average over all target tokens to say, EOS included."""
+    listened = copy.deepcopy(network).to(device)
+    ears = [_Ear(attention.w_o) for attention in listened.alignment_layers]
+    for attention, ear in zip(listened.alignment_layers, ears, strict=True):
+        attention.add_module("w_o", ear)
+    tokens = 0
+    with evaluation_mode(listened):
         for batch in batches:
-            intervention = {place: allowed.to(device) for place, allowed in close(batch).items()}
-            logits = network(batch.source.to(device), batch.target.to(device), intervention=intervention).logits
-            scores.update(logits, batch.labels.to(device))
-    figures = scores.compute()
-    return {name: float(figures[name]) for name in ("exact_match", "token_accuracy")}
+            listened(batch.source.to(device), batch.target.to(device))
+            real = batch.labels.to(device) != PAD
+            tokens += int(real.sum())
+            for ear in ears:
+                ear.total += ear.heard[real].double().sum(dim=0)
+    heads = network.alignment_layers[0].num_heads
+    return torch.stack([(ear.total / tokens).unflatten(0, (heads, -1)) for ear in ears]).cpu()
 
 
-def _without(heads: Sequence[Head], count: int) -> Intervention:
-    """Closes every edge of some heads."""
-    closed: dict[tuple[str, int], Tensor] = {}
-    for attention, layer, head in heads:
-        allowed = closed.setdefault((attention, layer), torch.ones(1, count, 1, 1, dtype=torch.bool))
-        allowed[:, head] = False
-    return closed
+class _Ear(nn.Module):
+    """Stands before W_O in a copy of a network and hears what the heads say, all of them side by side."""
 
+    def __init__(self, w_o: nn.Linear) -> None:
+        super().__init__()
+        self.w_o = w_o
+        self.heard = torch.empty(0)
+        self.total = torch.zeros(w_o.in_features, dtype=torch.float64, device=w_o.weight.device)
 
-def _cut(heads: Sequence[Head], count: int, batch: Batch, places: Tensor) -> Intervention:
-    """Closes for each target token the edge to one source token, in some heads; none where the place is negative."""
-    here = torch.arange(batch.source.size(1)) == places[..., None]
-    closed: dict[tuple[str, int], Tensor] = {}
-    for attention, layer, head in heads:
-        shape = (len(here), count, *here.shape[1:])
-        allowed: Bool[Tensor, "B H T S"] = closed.setdefault((attention, layer), torch.ones(shape, dtype=torch.bool))
-        allowed[:, head] = ~here
-    return closed
-
-
-def _other_places(batch: Batch, generator: torch.Generator) -> Tensor:
-    """Draws for each aligned target token a source token that is not the gold one; EOS counts as a source token."""
-    real = (batch.source != PAD).sum(dim=1, keepdim=True)
-    # A step of 1 to S - 1 around the real source tokens never comes back to where it started.
-    step = (torch.rand(batch.alignment.shape, generator=generator) * (real - 1)).long() + 1
-    return torch.where(batch.alignment >= 0, (batch.alignment + step) % real, batch.alignment)
+    def forward(self, heads: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+        self.heard = heads
+        return self.w_o(heads)

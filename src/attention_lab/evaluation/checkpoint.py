@@ -1,5 +1,6 @@
 """A checkpoint is everything that evaluation needs; and it may be anybody's file."""
 
+import glob
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +74,35 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
     batches = settings.data if batch_size is None else replace(settings.data, batch_size=batch_size)
     data = build_data(task, batches, settings.seed, splits=())
     return Trained(config, settings, step, task, data, network.eval())
+
+
+def find_checkpoints(named: str | list[str]) -> list[Path]:
+    """Returns the files that paths and patterns name, each once, in the order they were named.
+
+    Args:
+        named: a path, or a pattern like `runs/*/checkpoints/best.ckpt` (whose files come in alphabetical order), or a
+            list of those.
+
+    Raises:
+        SettingError: a pattern fits no file.
+    """
+    found: list[Path] = []
+    for name in [named] if isinstance(named, str) else named:
+        if Path(name).exists() or not glob.has_magic(name):
+            found.append(Path(name))
+            continue
+        fitting = [Path(file) for file in sorted(glob.glob(name, recursive=True)) if Path(file).is_file()]
+        if not fitting:
+            raise SettingError(f"checkpoint={name} fits no file (looked for it in {Path.cwd()})")
+        found += fitting
+    return list(dict.fromkeys(found))
+
+
+def untrained_network(settings: TrainSettings) -> SequenceModel[Any]:
+    """Returns the network as it was before its first step."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        return build_network(settings.model, settings.attention, settings.position, settings.data).eval()
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,13 +10,14 @@ from attention_lab.composition import build_data
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import DataSettings
 from attention_lab.data.module import SequenceData
+from attention_lab.evaluation.checkpoint import Trained
 from attention_lab.evaluation.scoring import accuracy, head_scores
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.task import Task
 
-_CELLS = 2**22
-"""Cells of an attention map that a batch may have, per head, so that memory stays bounded as lengths grow."""
+_MAX_TOKENS = 2**16
+"""Source tokens that a batch may have, so that memory stays bounded as lengths grow."""
 
 
 def default_lengths(task: Task, data: DataSettings, max_length: int) -> list[int]:
@@ -33,6 +34,15 @@ def default_lengths(task: Task, data: DataSettings, max_length: int) -> list[int
     return [length for length in drawable if length < max_length and task.longest(length) < max_length]
 
 
+def curve_of(
+    trained: Trained, data: DataSettings, lengths: Sequence[int] | None, head: Head, device: torch.device
+) -> list[dict[str, Any]]:
+    """Returns a checkpoint's length curve, at the default lengths where none are given."""
+    if lengths is None:
+        lengths = default_lengths(trained.task, data, trained.network.max_length)
+    return length_curve(trained.network, trained.task, data, lengths, head, trained.settings.seed, device)
+
+
 def length_curve(
     network: SequenceModel[Any],
     task: Task,
@@ -42,7 +52,7 @@ def length_curve(
     seed: int,
     device: torch.device,
 ) -> list[dict[str, Any]]:
-    """Returns a record a length: teacher-forced and decoded accuracy, and how one head aligns.
+    """Returns a record a length: teacher-forced and decoded accuracy, and one head's hit rate, mass and entropy.
 
     The sequences belong to the test split's share of all sequences, so none of them can have been trained on.
 
@@ -62,19 +72,23 @@ def length_curve(
     for length in lengths:
         batches = _batches(network, task, data, length, seed).loader("test")
         figures = accuracy(network, batches, device)
-        figures |= head_scores(network, batches, device).figures(head)
         del figures["loss"]
+        aligned = head_scores(network, batches, device).of(head)
+        figures |= {f"alignment_{name}": aligned[name] for name in ("hit_rate", "mass", "entropy", "chance")}
         records.append({"length": length, **figures})
     return records
 
 
 def _batches(network: SequenceModel[Any], task: Task, data: DataSettings, length: int, seed: int) -> SequenceData:
-    if length + 1 > network.max_length or task.longest(length) + 1 > network.max_length:
+    try:
+        longest = (task.longest(length) if length < network.max_length else length) + 1
+    except ValueError as error:
+        raise SettingError(f"lengths={length}: {error}") from error
+    if longest > network.max_length:
         raise SettingError(f"lengths={length} needs more than the {network.max_length} positions that the network has")
     if data.unique_symbols and length > data.vocab_size:
         raise SettingError(f"lengths={length} needs as many different symbols; there are {data.vocab_size}")
-    cells = (length + 1) * (task.longest(length) + 1)
-    batch_size = max(1, min(data.batch_size, _CELLS // cells))
+    batch_size = max(1, min(data.batch_size, _MAX_TOKENS // longest))
     this_long = replace(data, min_length=length, max_length=length, batch_size=batch_size)
     try:
         return build_data(task, this_long, seed, splits=("test",))

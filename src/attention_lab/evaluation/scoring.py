@@ -1,9 +1,10 @@
 """The numbers of a trained network: the same ones after training and from a checkpoint."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from attention_lab.data.batches import Batch
 from attention_lab.data.module import SequenceData
@@ -11,7 +12,10 @@ from attention_lab.metrics.alignment import AlignmentScores, Head, HeadScores
 from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores
 from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.inference import evaluation_mode
-from attention_lab.models.model import SequenceModel
+from attention_lab.models.model import Intervention, SequenceModel
+
+MAX_CELLS = 2**22
+"""Cells of an attention map that exist at a time, over all rows of a batch and per head: 16 MiB in single precision."""
 
 
 class TestScores(NamedTuple):
@@ -30,38 +34,88 @@ class TestScores(NamedTuple):
 
 
 def test_scores(network: SequenceModel[Any], data: SequenceData, device: torch.device) -> TestScores:
-    """Scores a network, in single precision, on all of the test split.
+    """Scores a network, in single precision, on all of the test split."""
+    best_head, heads = best_head_scores(network, data.loader("validation"), data.loader("test"), device)
+    best = heads.of(best_head)
+    figures = {
+        **accuracy(network, data.loader("test"), device),
+        "alignment_hit_rate": best["hit_rate"],
+        "alignment_mass": best["mass"],
+    }
+    return TestScores({f"test/{name}": value for name, value in figures.items()}, best_head, heads)
+
+
+def best_head_scores(
+    network: SequenceModel[Any], validation: Iterable[Batch], test: Iterable[Batch], device: torch.device
+) -> tuple[Head, HeadScores]:
+    """Returns the head that aligns best on validation, and every head's scores on test.
 
     The best of many heads is a winner, and winners look better than they are; hence it is chosen on one split and
     scored on another.
     """
-    network.to(device)
-    layer, head = head_scores(network, data.loader("validation"), device).best()
-    heads = head_scores(network, data.loader("test"), device)
-    best_head = Head(network.alignment_attention, layer, head)
-    figures = {**accuracy(network, data.loader("test"), device), **heads.figures(best_head)}
-    return TestScores({f"test/{name}": value for name, value in figures.items()}, best_head, heads)
+    best = head_scores(network, validation, device).best(network.alignment_attention)
+    return best, head_scores(network, test, device)
 
 
 def head_scores(network: SequenceModel[Any], batches: Iterable[Batch], device: torch.device) -> HeadScores:
     """Returns how well each head of the attention from target to source aligns."""
-    scores = AlignmentScores().to(device)
+    network.to(device)
+    layers = network.alignment_layers
+    scores = AlignmentScores(len(layers), layers[0].num_heads).to(device)
     with evaluation_mode(network):
         for batch in batches:
             source, target, _, alignment = (part.to(device) for part in batch)
-            maps = network(source, target, need_weights=True).attention
-            scores.update(maps[network.alignment_attention], alignment)
+            for weights, rows in _maps(network, source, target):
+                scores.update(weights, alignment[:, rows], source)
     return scores.heads()
 
 
-def accuracy(network: SequenceModel[Any], batches: Iterable[Batch], device: torch.device) -> dict[str, float]:
-    """Returns `loss`, `token_accuracy` and `exact_match`, teacher-forced, and `decoded_exact_match`."""
-    teacher_forced, decoded = TeacherForcedScores().to(device), DecodedExactMatch().to(device)
+def teacher_forced(
+    network: SequenceModel[Any],
+    batches: Iterable[Batch],
+    device: torch.device,
+    close: Callable[[Batch], Intervention] | None = None,
+) -> dict[str, float]:
+    """Returns `loss`, `token_accuracy` and `exact_match` when every token is predicted from the true ones before it.
+
+    Args:
+        network: what to score.
+        batches: the sequences.
+        device: where to run.
+        close: says, for a batch, which edges of attention are to be closed; none are where not given.
+    """
+    network.to(device)
+    scores = TeacherForcedScores().to(device)
     with evaluation_mode(network):
         for batch in batches:
             source, target, labels, _ = (part.to(device) for part in batch)
-            teacher_forced.update(network(source, target).logits, labels)
+            closed = {} if close is None else close(batch)
+            intervention = {place: allowed.to(device) for place, allowed in closed.items()}
+            scores.update(network(source, target, intervention=intervention).logits, labels)
+    return {name: float(value) for name, value in scores.compute().items()}
+
+
+def accuracy(network: SequenceModel[Any], batches: Iterable[Batch], device: torch.device) -> dict[str, float]:
+    """Returns the teacher-forced figures and `decoded_exact_match`."""
+    network.to(device)
+    decoded = DecodedExactMatch().to(device)
+    with evaluation_mode(network):
+        for batch in batches:
+            source, labels = batch.source.to(device), batch.labels.to(device)
             # Whatever is said beyond the length of the labels comes too late to be right.
             decoded.update(greedy_decode(network, source, labels.size(1)), labels)
-    figures = {name: float(value) for name, value in teacher_forced.compute().items()}
-    return {**figures, "decoded_exact_match": float(decoded.compute())}
+    return {**teacher_forced(network, batches, device), "decoded_exact_match": float(decoded.compute())}
+
+
+def _maps(network: SequenceModel[Any], source: Tensor, target: Tensor) -> Iterator[tuple[tuple[Tensor, ...], slice]]:
+    """Yields the maps of the attention from target to source, as many target tokens at a time as memory has room for.
+
+    The target is read in pieces, as in decoding, so that no map of all of a long target ever exists.
+    """
+    batch, longest = len(source), max(source.size(1), target.size(1))
+    rows_at_a_time = max(1, MAX_CELLS // (batch * longest))
+    state = network.begin(source)
+    for begin in range(0, target.size(1), rows_at_a_time):
+        rows = slice(begin, begin + rows_at_a_time)
+        output, state = network.step(target[:, rows], state, need_weights=True)
+        yield output.attention[network.alignment_attention], rows

@@ -7,6 +7,11 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 from torchmetrics import Metric
 
+from attention_lab.tasks.vocabulary import FIRST_SYMBOL, PAD
+
+_BINS = 1000
+"""Masses are counted in steps of 1/1000, so that a percentile needs no more memory for more tokens."""
+
 
 class Head(NamedTuple):
     """Where a head is: attention name, layer and head, both from 0."""
@@ -20,68 +25,145 @@ class Head(NamedTuple):
 
 
 class HeadScores(NamedTuple):
-    """One figure for every head of an attention.
+    """How well every head of an attention aligns, each figure of shape (layers, H).
+
+    Target tokens count that come from a source token: EOS comes from nowhere, and padding is no token. A source of S
+    symbols offers n = S + 1 tokens to look at, since it ends with EOS; on padding there is no weight. In brackets: the
+    range, and what a head gets that looks at all n tokens alike.
 
     Attributes:
-        hit_rate: share of target tokens whose largest weight lies on the source token they come from; in [0, 1].
-        mass: mean weight that target tokens put on the source token they come from; in [0, 1].
+        hit_rate: share of target tokens whose largest weight lies on the token they come from (0 to 1; by chance 1/n).
+        mass: mean weight on the token they come from (0 to 1; 1/n).
+        mass_p5: what that weight reaches for all but the worst 5 % of them: the 5th percentile, to 0.0005 (0 to 1).
+        mass_min: its smallest value (0 to 1).
+        alignment_error_rate: 1 - 2 |A and G| / (|A| + |G|) with the gold links G and a link in A from each target token
+            to the token of its largest weight; looking at EOS links it to nothing (0 to 1; 1 - 1/n). Och and Ney 2003,
+            with every gold link sure.
+        entropy: mean entropy of a token's weights, divided by log n (0 to 1; 1). Ghader and Monz 2017.
+        confidence: mean largest weight (1/n to 1; 1/n). Voita et al. 2019.
+        chance: mean of 1/n, the same for every head.
     """
 
     hit_rate: Float[Tensor, "layers H"]
     mass: Float[Tensor, "layers H"]
+    mass_p5: Float[Tensor, "layers H"]
+    mass_min: Float[Tensor, "layers H"]
+    alignment_error_rate: Float[Tensor, "layers H"]
+    entropy: Float[Tensor, "layers H"]
+    confidence: Float[Tensor, "layers H"]
+    chance: Float[Tensor, "layers H"]
 
-    def figures(self, head: Head) -> dict[str, float]:
-        """Returns one head's `alignment_hit_rate` and `alignment_mass`."""
-        place = (head.layer, head.head)
-        return {"alignment_hit_rate": float(self.hit_rate[place]), "alignment_mass": float(self.mass[place])}
+    def of(self, head: Head) -> dict[str, float]:
+        """Returns one head's figures."""
+        return {name: float(figure[head.layer, head.head]) for name, figure in self._asdict().items()}
 
-    def best(self) -> tuple[int, int]:
-        """Returns the layer and head with the highest hit rate, among equals the one with the most mass."""
+    def best(self, attention: str) -> Head:
+        """Returns the head with the highest hit rate, among equals the one with the most mass."""
         hit_rate, mass = self.hit_rate.double(), self.mass.double()
         rank = torch.where(hit_rate == hit_rate.max(), mass, -1.0)
-        layer, head = divmod(int(rank.argmax()), rank.size(1))
-        return layer, head
+        return Head(attention, *divmod(int(rank.argmax()), rank.size(1)))
 
 
 class AlignmentScores(Metric):
-    """Hit rate and mass of every head of an attention from target to source.
+    """The `HeadScores` of an attention from target to source.
 
-    Only target tokens with a known source position count; EOS and padding come from nowhere. A head that looks at
-    all S source tokens alike has a mass of 1/S.
+    Everything is a sum, a count or a minimum over target tokens, so that no figure depends on how rows were batched,
+    padded, or spread over processes.
+
+    Args:
+        num_layers: layers of the attention.
+        num_heads: heads of each.
     """
 
     full_state_update = False
-    hits: Tensor
-    mass: Tensor
     tokens: Tensor
+    chance: Tensor
+    hits: Tensor
+    links: Tensor
+    mass: Tensor
+    mass_min: Tensor
+    mass_counts: Tensor
+    entropy: Tensor
+    confidence: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self, num_layers: int, num_heads: int) -> None:
         super().__init__()
-        # The first batch says how many layers and heads there are; sums grow into that shape by broadcasting.
-        for name in ("hits", "mass", "tokens"):
+        shape = (num_layers, num_heads)
+        for name in ("hits", "links", "mass", "entropy", "confidence"):
+            self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
+        for name in ("tokens", "chance"):
             self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("mass_counts", torch.zeros(*shape, _BINS + 1, dtype=torch.long), dist_reduce_fx="sum")
+        self.add_state("mass_min", torch.ones(shape, dtype=torch.float64), dist_reduce_fx="min")
 
-    def update(self, weights: tuple[Float[Tensor, "B H T S"], ...], alignment: Integer[Tensor, "B T"]) -> None:
-        """Takes in each layer's weights for a batch; `alignment` is negative where a token comes from nowhere."""
-        known = alignment >= 0
-        gold = alignment.clamp(min=0)[:, None, :, None]
-        hits: list[Tensor] = []
-        mass: list[Tensor] = []
-        for layer in weights:
-            on_gold = layer.gather(-1, gold.expand(-1, layer.size(1), -1, 1))[..., 0]
-            hit = layer.argmax(dim=-1) == gold[..., 0]
-            hits.append((hit & known[:, None]).sum(dim=(0, 2)))
-            mass.append((on_gold.double() * known[:, None]).sum(dim=(0, 2)))
-        self.hits = self.hits + torch.stack(hits)
-        self.mass = self.mass + torch.stack(mass)
-        self.tokens = self.tokens + known.sum()
+    def update(
+        self,
+        weights: tuple[Float[Tensor, "B H T S"], ...],
+        alignment: Integer[Tensor, "B T"],
+        source: Integer[Tensor, "B S"],
+    ) -> None:
+        """Takes in a batch.
 
-    def compute(self) -> Float[Tensor, "2 layers H"]:
-        """Returns hit rate and mass of every head; NaN if there was nothing to count.
+        Args:
+            weights: each layer's.
+            alignment: the source position of every target token, negative where it comes from nowhere.
+            source: the source's tokens.
+        """
+        rows, steps = (alignment >= 0).nonzero(as_tuple=True)
+        gold = alignment[rows, steps]
+        keys = (source != PAD).sum(dim=1)[rows]
+        is_symbol = (source >= FIRST_SYMBOL)[rows]
+        self.tokens += len(rows)
+        self.chance += (1 / keys.double()).sum()
+        for layer, each in enumerate(weights):
+            self._take_in(layer, each[rows, :, steps].float(), gold, keys, is_symbol)
+
+    def _take_in(
+        self,
+        layer: int,
+        weights: Float[Tensor, "N H S"],
+        gold: Integer[Tensor, " N"],
+        keys: Integer[Tensor, " N"],
+        is_symbol: Tensor,
+    ) -> None:
+        """Adds a layer's weights of N target tokens that each come from somewhere."""
+        if not len(weights):
+            return
+        heads = weights.size(1)
+        on_gold = weights.gather(-1, gold[:, None, None].expand(-1, heads, 1))[..., 0]
+        largest, place = weights.max(dim=-1)
+        self.hits[layer] += (place == gold[:, None]).sum(dim=0)
+        self.links[layer] += is_symbol.gather(1, place).sum(dim=0)
+        self.mass[layer] += on_gold.double().sum(dim=0)
+        self.mass_min[layer] = torch.minimum(self.mass_min[layer], on_gold.double().amin(dim=0))
+        # A network that has diverged has no weights to count; its sums are NaN, and all its figures with them.
+        bins = (on_gold.nan_to_num() * _BINS).round().long() + torch.arange(heads, device=gold.device) * (_BINS + 1)
+        self.mass_counts[layer] += bins.flatten().bincount(minlength=heads * (_BINS + 1)).view(heads, -1)
+        # The only token that there is leaves nothing to be uncertain about: 0 whatever it is divided by.
+        most = keys.clamp(min=2).double().log()[:, None]
+        self.entropy[layer] += (torch.special.entr(weights).double().sum(dim=-1) / most).sum(dim=0)
+        self.confidence[layer] += largest.double().sum(dim=0)
+
+    def compute(self) -> Float[Tensor, "8 layers H"]:
+        """Returns the figures in the order of `HeadScores`; NaN if there was nothing to count.
 
         One tensor, since torchmetrics takes the dimensions off any result with a single element.
         """
-        return torch.stack([self.hits, self.mass]) / self.tokens
+        tokens = self.tokens
+        # The first step that at least one token in twenty, and at least one token, does not go beyond.
+        reached = self.mass_counts.cumsum(dim=-1) >= (0.05 * tokens).ceil().clamp(min=1)
+        figures = HeadScores(
+            hit_rate=self.hits / tokens,
+            mass=self.mass / tokens,
+            mass_p5=reached.double().argmax(dim=-1).double() / _BINS,
+            mass_min=self.mass_min,
+            alignment_error_rate=1 - 2 * self.hits / (self.links + tokens),
+            entropy=self.entropy / tokens,
+            confidence=self.confidence / tokens,
+            chance=(self.chance / tokens).expand_as(self.hits),
+        )
+        counted = (tokens > 0) & ~self.mass.isnan()
+        return torch.where(counted, torch.stack(list(figures)), torch.nan)
 
     def heads(self) -> HeadScores:
         """Returns the same under their names."""

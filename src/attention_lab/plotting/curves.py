@@ -1,18 +1,41 @@
 """Curves over sequence length."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
+from attention_lab.plotting.canvas import BLUE, GOLD, GREY, PALE_BLUE, SERIES, new_figure, plain_axes
+
 _LINES = {
-    "decoded_exact_match": ("exact match, decoded", "#1864ab", "o-"),
-    "exact_match": ("exact match, teacher-forced", "#74c0fc", "s--"),
-    "token_accuracy": ("token accuracy", "#868e96", "^--"),
-    "alignment_mass": ("mass on the gold token, best head", "#e8590c", "D-"),
+    "decoded_exact_match": ("exact match, decoded", BLUE, "o-"),
+    "exact_match": ("exact match, teacher-forced", PALE_BLUE, "s--"),
+    "token_accuracy": ("token accuracy", GREY, "^--"),
+    "alignment_mass": ("mass on the gold token, best head", GOLD, "D-"),
 }
+_PANELS = {
+    "decoded_exact_match": "exact match, decoded",
+    "token_accuracy": "token accuracy",
+    "alignment_mass": "mass on the gold token, best head",
+}
+
+
+class SeedsCurve(NamedTuple):
+    """How one kind of run does at each length, over its seeds.
+
+    Attributes:
+        label: what kind of run.
+        lengths: in symbols.
+        means: under `decoded_exact_match`, `token_accuracy` and `alignment_mass`, the mean at each length.
+        worst: the same for the worst seed.
+    """
+
+    label: str
+    lengths: Sequence[int]
+    means: Mapping[str, Sequence[float]]
+    worst: Mapping[str, Sequence[float]]
 
 
 def draw_length_curve(records: Sequence[dict[str, Any]], trained: tuple[int, int]) -> Figure:
@@ -22,19 +45,44 @@ def draw_length_curve(records: Sequence[dict[str, Any]], trained: tuple[int, int
         records: one a length, as in `report.json`.
         trained: shortest and longest length of training, in symbols.
     """
-    figure = Figure(figsize=(7.2, 4), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(7.2, 4.0)
     axes = figure.subplots()
-    axes.axvspan(max(trained[0], 0.9), trained[1], color="#f1f3f5", label="lengths of training")
     lengths = [record["length"] for record in records]
+    _length_axes(axes, lengths, trained)
     for name, (label, colour, style) in _LINES.items():
         axes.plot(lengths, [record[name] for record in records], style, color=colour, label=label, markersize=5)
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def draw_comparison(curves: Sequence[SeedsCurve], trained: tuple[int, int]) -> Figure:
+    """Draws several kinds of runs over each other: lines are means over seeds, bands reach down to the worst seed.
+
+    Args:
+        curves: one a kind.
+        trained: shortest and longest length that all of them were trained on, in symbols.
+    """
+    figure = new_figure(11.0, 3.6 + 0.2 * len(curves))
+    panels = figure.subplots(1, len(_PANELS), sharey=True)
+    lengths = sorted({length for curve in curves for length in curve.lengths})
+    for axes, (name, title) in zip(panels, _PANELS.items(), strict=True):
+        _length_axes(axes, lengths, trained)
+        for number, curve in enumerate(curves):
+            colour = SERIES[number % len(SERIES)]
+            style = ("o-", "s--", "^:")[number // len(SERIES) % 3]
+            axes.plot(curve.lengths, curve.means[name], style, color=colour, label=curve.label, markersize=4)
+            axes.fill_between(curve.lengths, curve.worst[name], curve.means[name], color=colour, alpha=0.15, lw=0)
+        axes.set_title(title, fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, frameon=False, loc="outside lower center", ncols=2)
+    return figure
+
+
+def _length_axes(axes: Axes, lengths: Sequence[int], trained: tuple[int, int]) -> None:
+    axes.axvspan(max(trained[0], 0.9), trained[1], color="#f1f3f5", label="lengths of training")
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths)
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.minorticks_off()
     axes.set(xlabel="source length (symbols)", ylim=(-0.03, 1.03))
-    axes.grid(color="#dee2e6", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure
+    plain_axes(axes)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib import colormaps
 
-from attention_lab.plotting.attention import AttentionGrid, MapLabels
+from attention_lab.plotting.attention_grid import AttentionGrid, MapLabels
 
 QUERIES, KEYS, HEADS = ["0", "1", "<eos>"], ["1", "0", "4", "<eos>", "7"], 7
 

@@ -9,8 +9,9 @@ import torch
 from attention_lab.data.batches import Batch, SequenceRows, readable_rows
 from attention_lab.models.inference import evaluation_mode
 from attention_lab.models.model import AttentionMaps, SequenceModel
-from attention_lab.plotting.attention import AttentionGrid
-from attention_lab.plotting.labels import map_labels
+from attention_lab.plotting.attention_figure import draw_attention
+from attention_lab.plotting.canvas import save
+from attention_lab.plotting.labels import map_view
 
 
 class MappedExample(NamedTuple):
@@ -41,16 +42,11 @@ def map_examples(
     return mapped
 
 
-def save_attention_maps(mapped: Sequence[MappedExample], folder: Path) -> list[Path]:
-    """Writes `example_<n>_<attention>_layer_<i>.png` into a folder and returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files: list[Path] = []
+def save_attention_maps(mapped: Sequence[MappedExample], folder: Path, pdf: bool = False) -> None:
+    """Writes `example_<n>_<attention>_layer_<i>.png` into a folder, and PDFs beside them if asked to."""
     for number, (example, maps) in enumerate(mapped):
         for attention, layers in maps.items():
             for layer, weights in enumerate(layers):
-                file = folder / f"example_{number}_{attention}_layer_{layer}.png"
-                AttentionGrid(map_labels(attention, layer, example), weights.size(1)).paint(weights[0].numpy()).save(
-                    file
-                )
-                files.append(file)
-    return files
+                view = map_view(attention, layer, example)
+                figure = draw_attention(view.labels, view.of(weights[0]))
+                save(figure, folder / f"example_{number}_{attention}_layer_{layer}", pdf)

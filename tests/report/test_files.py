@@ -1,10 +1,11 @@
 """Results are written whole or not at all."""
 
+import csv
 import json
 
 import pytest
 
-from attention_lab.evaluation.report import write_json
+from attention_lab.report.files import write_csv, write_json
 
 
 def test_what_is_written_reads_back(tmp_path):
@@ -18,3 +19,13 @@ def test_a_figure_that_is_none_is_not_written_over_one_that_is(tmp_path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_json({"test/loss": float("nan")}, tmp_path / "some.json")
     assert json.loads((tmp_path / "some.json").read_text()) == {"test/loss": 0.5}
+
+
+def test_a_table_reads_back_whatever_is_in_its_cells(tmp_path):
+    rows = [{"name": 'a "quoted", one', "mean": 0.5, "low": None}, {"name": "two", "mean": 1, "low": 0.25}]
+    write_csv(rows, tmp_path / "some.csv")
+    with (tmp_path / "some.csv").open() as file:
+        assert list(csv.DictReader(file)) == [
+            {"name": 'a "quoted", one', "mean": "0.5", "low": ""},
+            {"name": "two", "mean": "1", "low": "0.25"},
+        ]

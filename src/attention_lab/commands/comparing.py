@@ -1,0 +1,97 @@
+"""What `python evaluate.py` does with several checkpoints: score each, group them, compare the groups."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attention_lab.commands.terminal import shown
+from attention_lab.configuration.settings import EvaluateSettings
+from attention_lab.evaluation.checkpoint import load_trained
+from attention_lab.evaluation.comparison import Group, Run, group_runs, without_copies
+from attention_lab.evaluation.length_curve import curve_of
+from attention_lab.evaluation.scoring import test_scores
+from attention_lab.plotting.canvas import save
+from attention_lab.plotting.curves import SeedsCurve, draw_comparison
+from attention_lab.report.comparison_page import write_comparison_page
+from attention_lab.report.files import write_csv, write_json, write_text
+from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups
+
+log = logging.getLogger(__name__)
+
+
+def compare_checkpoints(files: Sequence[Path], settings: EvaluateSettings, run_dir: Path, device: torch.device) -> None:
+    """Leaves `report.json`, `report.html`, `comparison.md`, `comparison.csv`, `runs.csv` and a figure in a folder.
+
+    Raises:
+        SettingError: a checkpoint or a length cannot be used.
+    """
+    # All are read before any is scored: a foreign file among them should not cost minutes.
+    for file in files:
+        load_trained(file)
+    evaluated: list[Run] = []
+    for number, file in enumerate(files, 1):
+        evaluated.append(_evaluated(file, settings, device))
+        log.info("%d of %d: %s, exact match %.4f", number, len(files), file, evaluated[-1].figures["test/exact_match"])
+    runs, copies = without_copies(evaluated)
+    for copy in copies:
+        log.warning("%s has the config and the seed of another one and is left out.", copy.checkpoint)
+    groups = group_runs(runs)
+    _write(groups, settings, run_dir)
+    log.info("")
+    for line in as_markdown(*table_of_groups(groups)).splitlines():
+        log.info("%s", line)
+    log.info("")
+    log.info(
+        "Written to %s: report.html, report.json, comparison.md, comparison.csv (a row a group), runs.csv (a row a "
+        "checkpoint) and figures/comparison.png.",
+        shown(run_dir),
+    )
+
+
+def _evaluated(file: Path, settings: EvaluateSettings, device: torch.device) -> Run:
+    trained = load_trained(file, settings.batch_size)
+    scores = test_scores(trained.network, trained.data, device)
+    data = replace(trained.settings.data, test_size=settings.num_per_length, batch_size=trained.data.batch_size)
+    curve = curve_of(trained, data, settings.lengths, scores.best_head, device)
+    return Run(str(file), trained.config, trained.step, scores.figures, curve)
+
+
+def _write(groups: Sequence[Group], settings: EvaluateSettings, run_dir: Path) -> None:
+    write_json({"groups": [_as_record(group) for group in groups]}, run_dir / "report.json")
+    write_text(as_markdown(*table_of_groups(groups)), run_dir / "comparison.md")
+    write_csv(rows_of_groups(groups), run_dir / "comparison.csv")
+    write_csv(rows_of_runs(groups), run_dir / "runs.csv")
+    trained = _lengths_of_all(groups)
+    if any(group.length_curve for group in groups):
+        curves = [_seeds_curve(group) for group in groups]
+        save(draw_comparison(curves, trained), run_dir / "figures" / "comparison", settings.pdf)
+    write_comparison_page(groups, trained, run_dir / "report.html")
+
+
+def _as_record(group: Group) -> dict[str, Any]:
+    runs = [
+        {"checkpoint": run.checkpoint, "seed": run.config.get("seed"), "step": run.step, **run.figures}
+        | {"length_curve": run.length_curve}
+        for run in group.runs
+    ]
+    return {"settings": group.settings, **group.figures, "length_curve": group.length_curve, "runs": runs}
+
+
+def _lengths_of_all(groups: Sequence[Group]) -> tuple[int, int]:
+    """Returns the shortest and the longest length that every run was trained on."""
+    data = [run.config["data"] for group in groups for run in group.runs]
+    shortest, longest = max(each["min_length"] for each in data), min(each["max_length"] for each in data)
+    return shortest, max(shortest, longest)
+
+
+def _seeds_curve(group: Group) -> SeedsCurve:
+    names = ("decoded_exact_match", "token_accuracy", "alignment_mass")
+    lengths = [record["length"] for record in group.length_curve]
+    means, worst = (
+        {name: [record[name][what] for record in group.length_curve] for name in names} for what in ("mean", "worst")
+    )
+    return SeedsCurve(group.label, lengths, means, worst)

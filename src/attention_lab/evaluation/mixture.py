@@ -1,0 +1,72 @@
+"""Which head serves which task, where a network has learned several."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attention_lab.data.batches import Batch
+from attention_lab.evaluation.ablation import ablate_heads
+from attention_lab.evaluation.scoring import accuracy, best_head_scores
+from attention_lab.models.model import SequenceModel
+from attention_lab.tasks.mixture import Mixture
+from attention_lab.tasks.task import Task
+
+
+def each_task(
+    network: SequenceModel[Any],
+    task: Task,
+    validation: Sequence[Batch],
+    test: Sequence[Batch],
+    means: Float[Tensor, "layers H K"],
+    device: torch.device,
+) -> list[dict[str, Any]]:
+    """Returns a record for each task of a mixture, scored on the sequences that ask for it; none for a single task.
+
+    Args:
+        network: what to score.
+        task: what it learned.
+        validation: decides which head is each task's best.
+        test: the sequences to answer.
+        means: what each head says on average, from `head_means`.
+        device: where to run.
+
+    Returns:
+        `task`, `sequences` (how many), `token_accuracy`, `exact_match`, `decoded_exact_match`, the best head's
+        `alignment_hit_rate` and `alignment_mass`, `best_head` (which that is), and `heads` (the records of
+        `ablate_heads`). A task that no sequence asks for is left out.
+    """
+    if not isinstance(task, Mixture):
+        return []
+    records: list[dict[str, Any]] = []
+    for number, part in enumerate(task.tasks):
+        chosen, asked = (_asking_for(task, number, batches) for batches in (validation, test))
+        if not chosen or not asked:
+            continue
+        best, scores = best_head_scores(network, chosen, asked, device)
+        figures = accuracy(network, asked, device)
+        del figures["loss"]
+        aligned = scores.of(best)
+        records.append(
+            {
+                "task": part.name,
+                "sequences": sum(len(batch.source) for batch in asked),
+                **figures,
+                "alignment_hit_rate": aligned["hit_rate"],
+                "alignment_mass": aligned["mass"],
+                "best_head": best._asdict(),
+                "heads": ablate_heads(network, scores, means, asked, device),
+            }
+        )
+    return records
+
+
+def _asking_for(mixture: Mixture, number: int, batches: Sequence[Batch]) -> list[Batch]:
+    found: list[Batch] = []
+    for batch in batches:
+        rows = torch.from_numpy(mixture.asked(batch.source.numpy()) == number)
+        if rows.any():
+            found.append(Batch(*(part[rows] for part in batch)))
+    return found

@@ -1,0 +1,39 @@
+"""The report on several checkpoints as an HTML file that opens from disk."""
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+
+from attention_lab.evaluation.comparison import Group
+from attention_lab.plotting.canvas import SERIES
+from attention_lab.report.files import write_text
+from attention_lab.report.markup import fill, table
+from attention_lab.report.tables import COLUMNS, table_of_groups
+
+
+def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int], path: Path) -> None:
+    """Writes `report.html` for a comparison.
+
+    Args:
+        groups: what is compared.
+        trained: shortest and longest length that all of them were trained on, in symbols.
+        path: where to write.
+    """
+    runs = [
+        [run.checkpoint, str(run.config.get("seed")), str(run.step)] + [f"{run.figures[name]:.4f}" for name in COLUMNS]
+        for group in groups
+        for run in group.runs
+    ]
+    data = {
+        "curves": [{"label": group.label, "records": group.length_curve} for group in groups],
+        "colours": SERIES,
+        "trained": trained,
+    }
+    page = fill(
+        "comparison_page.html",
+        data,
+        title=html.escape(f"{len(runs)} checkpoints compared"),
+        groups=table(*table_of_groups(groups)),
+        runs=table(["checkpoint", "seed", "step", *COLUMNS.values()], runs),
+    )
+    write_text(page, path)

@@ -1,0 +1,73 @@
+"""Comparisons as tables: Markdown for a paper, rows for a spreadsheet."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attention_lab.evaluation.comparison import Group
+
+COLUMNS = {
+    "test/decoded_exact_match": "exact match, decoded",
+    "test/token_accuracy": "token accuracy",
+    "test/alignment_hit_rate": "hit rate",
+    "test/alignment_mass": "mass",
+}
+
+
+def table_of_groups(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+    """Returns head and rows of the table that people read: mean, 95 % interval and worst seed of each figure."""
+    head = [*groups[0].settings, "seeds", *COLUMNS.values()]
+    rows = [
+        [
+            *(_written(value) for value in group.settings.values()),
+            str(len(group.runs)),
+            *(_in_short(group.figures[name]) for name in COLUMNS),
+        ]
+        for group in groups
+    ]
+    return head, rows
+
+
+def as_markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table as Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def rows_of_groups(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Returns one row a group: its settings, and every figure's mean, worst, low and high in columns of their own."""
+    return [
+        {
+            **group.settings,
+            "seeds": len(group.runs),
+            **{f"{name} {what}": value for name, summary in group.figures.items() for what, value in summary.items()},
+        }
+        for group in groups
+    ]
+
+
+def rows_of_runs(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Returns one row a checkpoint: its settings and its test figures."""
+    return [
+        {
+            **group.settings,
+            "seed": run.config.get("seed"),
+            "step": run.step,
+            **run.figures,
+            "checkpoint": run.checkpoint,
+        }
+        for group in groups
+        for run in group.runs
+    ]
+
+
+def _in_short(summary: dict[str, float | None]) -> str:
+    if summary["low"] is None:
+        return f"{summary['mean']:.4f}"
+    return f"{summary['mean']:.4f} [{summary['low']:.4f}, {summary['high']:.4f}], worst {summary['worst']:.4f}"
+
+
+def _written(value: object) -> str:
+    """Returns a setting as it is written on the command line; a dash for one that this kind of run does not have."""
+    if value is None:
+        return "–"
+    return str(value).lower() if isinstance(value, bool) else str(value)
