@@ -16,7 +16,7 @@ from attention_lab.evaluation.ablation import ablate_heads, ablate_together, hea
 from attention_lab.evaluation.checkpoint import Trained, find_checkpoints, load_trained, untrained_network
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.length_curve import curve_of
-from attention_lab.evaluation.mixture import each_task
+from attention_lab.evaluation.mixture import each_task, telling_rows
 from attention_lab.evaluation.scoring import TestScores, best_head_scores, test_scores
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.decoding import greedy_decode
@@ -100,7 +100,8 @@ def _draw(
 ) -> None:
     rows, data, figures = trained.data.rows("test"), trained.settings.data, run_dir / "figures"
     lengths = (data.min_length, data.max_length)
-    mapped = map_examples(trained.network, rows, settings.num_figures, device)
+    shown_rows = telling_rows(trained.task, rows, settings.num_figures)
+    mapped = map_examples(trained.network, rows, shown_rows, device)
     save_attention_maps(mapped, figures, settings.pdf)
     cuts = report["interventions"]
     evidence = draw_heads(report["heads"], cuts["together"], cuts, report["baselines"]["chance"])

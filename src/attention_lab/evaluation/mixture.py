@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attention_lab.data.batches import Batch
+from attention_lab.data.batches import Batch, SequenceRows, readable_rows
 from attention_lab.evaluation.ablation import ablate_heads
 from attention_lab.evaluation.scoring import accuracy, best_head_scores
 from attention_lab.models.model import SequenceModel
@@ -61,6 +61,19 @@ def each_task(
             }
         )
     return records
+
+
+def telling_rows(task: Task, rows: SequenceRows, count: int) -> list[int]:
+    """Chooses rows that are easy to read, and of a mixture some for each task in turn."""
+    if not isinstance(task, Mixture):
+        return readable_rows(rows, count)
+    candidates = readable_rows(rows, 32 * count)
+    if not candidates:
+        return []
+    asked = task.asked(rows.__getitems__(candidates).source.numpy()).tolist()
+    # The first of every task, then the second of every task, and so on.
+    turn = [asked[:place].count(number) for place, number in enumerate(asked)]
+    return [row for _, _, row in sorted(zip(turn, asked, candidates, strict=True))][:count]
 
 
 def _asking_for(mixture: Mixture, number: int, batches: Sequence[Batch]) -> list[Batch]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attention_lab.data.batches import Batch, SequenceRows, readable_rows
+from attention_lab.data.batches import Batch, SequenceRows
 from attention_lab.models.inference import evaluation_mode
 from attention_lab.models.model import AttentionMaps, SequenceModel
 from attention_lab.plotting.attention_figure import draw_attention
@@ -22,18 +22,11 @@ class MappedExample(NamedTuple):
 
 
 def map_examples(
-    network: SequenceModel[Any], rows: SequenceRows, count: int, device: torch.device
+    network: SequenceModel[Any], rows: SequenceRows, chosen: Sequence[int], device: torch.device
 ) -> list[MappedExample]:
-    """Returns the attention for the rows that are easiest to read.
-
-    Args:
-        network: what to look at.
-        rows: where to take examples from.
-        count: how many at most; there are fewer if too few rows are short enough to be drawn.
-        device: where to run.
-    """
+    """Returns the attention for some rows."""
     mapped: list[MappedExample] = []
-    for row in readable_rows(rows, count):
+    for row in chosen:
         example = rows[row]
         with evaluation_mode(network):
             output = network(example.source.to(device), example.target.to(device), need_weights=True)
