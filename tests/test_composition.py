@@ -227,7 +227,7 @@ KINDS = {
     "task": (TASK, "Task"),
     "model": (MODEL, "SequenceModel"),
     "attention": (ATTENTION, "MultiHeadAttention"),
-    "position": (POSITION, "PositionalEncoding"),
+    "position": (POSITION, "Position"),
 }
 
 

@@ -14,7 +14,7 @@ from attention_lab.configuration.settings import Component, DataSettings
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SPLITS, Split
 from attention_lab.models.model import SequenceModel
-from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.positions.position import Position
 from attention_lab.tasks.task import Task
 from attention_lab.tasks.vocabulary import num_tokens
 
@@ -81,8 +81,11 @@ def build_network(
         "attention",
         given_later=("d_model", "num_heads", "dropout"),
     )
-    make_position: Callable[..., PositionalEncoding] = factory(
-        _class(position, PositionalEncoding, "position"), _own_settings(position), "position", given_later=("d_model",)
+    make_position: Callable[..., Position] = factory(
+        _class(position, Position, "position"),
+        _own_settings(position),
+        "position",
+        given_later=("d_model", "num_heads", "causal"),
     )
     return build(
         _class(model, SequenceModel, "model"),

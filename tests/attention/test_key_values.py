@@ -20,12 +20,12 @@ def random_key_values(length: int, seed: int = 0) -> KeyValues:
 @given(lengths=st.lists(st.integers(1, 23), min_size=1, max_size=7), seed=st.integers(0, 2**32))
 def test_returns_all_that_was_ever_appended(lengths, seed):
     everything = random_key_values(sum(lengths), seed)
-    parts = [part.split(lengths, dim=2) for part in everything]
+    parts = [part.split(lengths, dim=2) for part in everything[:2]]
     cache = KeyValueCache()
     for new in zip(*parts, strict=True):
         so_far = cache.append(KeyValues(*new))
         assert so_far.keys.size(2) == cache.length
-        torch.testing.assert_close(so_far, KeyValues(*(part[:, :, : cache.length] for part in everything)))
+        torch.testing.assert_close(so_far, KeyValues(*(part[:, :, : cache.length] for part in everything[:2])))
     assert cache.length == sum(lengths)
 
 
@@ -47,14 +47,14 @@ def test_room_is_moved_rarely():
 
 
 def test_what_comes_first_is_kept_as_it_is_with_its_gradients():
-    first = KeyValues(*(part.requires_grad_() for part in random_key_values(7)))
+    first = KeyValues(*(part.requires_grad_() for part in random_key_values(7)[:2]))
     so_far = KeyValueCache().append(first)
     assert so_far is first
 
 
 def test_the_type_of_numbers_is_kept():
     cache = KeyValueCache()
-    so_far = cache.append(KeyValues(*(part.half() for part in random_key_values(3))))
+    so_far = cache.append(KeyValues(*(part.half() for part in random_key_values(3)[:2])))
     assert so_far.keys.dtype == so_far.values.dtype == torch.float16
 
 

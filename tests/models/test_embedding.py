@@ -1,7 +1,6 @@
 """Embeddings: as large as the position code, and at the place they were told."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ B, L, D, V, MAX_LEN = 2, 7, 13, 23, 11
 @pytest.fixture
 def embedding() -> Embedding:
     torch.manual_seed(0)
-    return Embedding(V, D, 0.0, partial(PositionalEncoding, max_len=MAX_LEN))
+    return Embedding(V, D, 0.0, PositionalEncoding(D, MAX_LEN))
 
 
 def random_tokens() -> torch.Tensor:
@@ -25,7 +24,7 @@ def random_tokens() -> torch.Tensor:
 @pytest.mark.parametrize("d_model", [13, 61, 251])
 def test_tokens_are_drawn_with_a_deviation_of_half_of_one_over_root_d(d_model):
     torch.manual_seed(0)
-    weight = Embedding(997, d_model, 0.0, PositionalEncoding).tokens.weight
+    weight = Embedding(997, d_model, 0.0, PositionalEncoding(d_model)).tokens.weight
     assert weight.std().item() == pytest.approx(0.5 / math.sqrt(d_model), rel=0.03)
     assert weight.mean().item() == pytest.approx(0, abs=0.01)
 
@@ -33,7 +32,7 @@ def test_tokens_are_drawn_with_a_deviation_of_half_of_one_over_root_d(d_model):
 @pytest.mark.parametrize("d_model", [13, 61, 251])
 def test_tokens_do_not_drown_their_positions(d_model):
     torch.manual_seed(0)
-    embedding = Embedding(997, d_model, 0.0, PositionalEncoding)
+    embedding = Embedding(997, d_model, 0.0, PositionalEncoding(d_model))
     everything = torch.arange(997)[None]
     code = embedding.position.pe[:, :997]
     token_part = embedding(everything) - code
@@ -59,7 +58,7 @@ def test_coordinates_count_from_zero_where_not_given(embedding):
 
 def test_dropout_acts_in_training_only():
     torch.manual_seed(0)
-    embedding = Embedding(V, D, 0.5, PositionalEncoding)
+    embedding = Embedding(V, D, 0.5, PositionalEncoding(D))
     tokens = random_tokens()
     dropped = embedding(tokens)
     whole = embedding.eval()(tokens)
@@ -77,6 +76,6 @@ def test_refuses_more_tokens_than_positions(embedding):
     ("setting", "value"), [("d_model", 0), ("d_model", -2), ("dropout", -0.1), ("dropout", 1.0), ("dropout", 1.5)]
 )
 def test_refuses_settings_out_of_their_range(setting, value):
-    settings = {"num_tokens": V, "d_model": D, "dropout": 0.0, "position": PositionalEncoding, setting: value}
+    settings = {"num_tokens": V, "d_model": D, "dropout": 0.0, "position": PositionalEncoding(D), setting: value}
     with pytest.raises(ValueError, match=rf"{setting}={value}\b"):
         Embedding(**settings)

@@ -1,6 +1,6 @@
 """Keys and values that are kept: what makes decoding one token cost one token."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -8,10 +8,26 @@ from torch import Tensor
 
 
 class KeyValues(NamedTuple):
-    """Keys and values after their projections, split into heads."""
+    """Keys and values after their projections, split into G heads (fewer than queries have, where heads share them).
 
-    keys: Float[Tensor, "B H S K"]
-    values: Float[Tensor, "B H S K"]
+    Attributes:
+        keys: what queries are compared with.
+        values: what is mixed.
+        before: what a mechanism keeps of the tokens before these, where it does not keep their keys and values.
+    """
+
+    keys: Float[Tensor, "B G S K"]
+    values: Float[Tensor, "B G S K"]
+    before: Any = None
+
+
+@runtime_checkable
+class Cache(Protocol):
+    """What a mechanism keeps of the tokens decoded so far."""
+
+    def append(self, new: KeyValues) -> KeyValues:
+        """Takes in the next tokens and returns what they may attend to, themselves included."""
+        ...
 
 
 class KeyValueCache:
@@ -33,11 +49,11 @@ class KeyValueCache:
             self._room, self.length = new, end
             return new
         if end > self._room.keys.size(-2):
-            self._room = KeyValues(*(self._moved(part, end) for part in self._room))
-        for part, added in zip(self._room, new, strict=True):
-            part[:, :, self.length : end] = added
+            self._room = KeyValues(self._moved(self._room.keys, end), self._moved(self._room.values, end))
+        self._room.keys[:, :, self.length : end] = new.keys
+        self._room.values[:, :, self.length : end] = new.values
         self.length = end
-        return KeyValues(*(part[:, :, :end] for part in self._room))
+        return KeyValues(self._room.keys[:, :, :end], self._room.values[:, :, :end])
 
     def _moved(self, part: Tensor, needed: int) -> Tensor:
         batch, heads, _, width = part.shape

@@ -1,12 +1,18 @@
 """Multi-head attention: several attentions side by side, each in a subspace of its own."""
 
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import ClassVar
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attention_lab.attention.key_values import KeyValues
+from attention_lab.attention.key_values import Cache, KeyValueCache, KeyValues
 from attention_lab.attention.mask import Mask, boolean
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
+from attention_lab.positions.position import Placed
 
 
 class MultiHeadAttention(nn.Module):
@@ -23,6 +29,9 @@ class MultiHeadAttention(nn.Module):
     Raises:
         ValueError: `d_model` is not positive, `num_heads` does not divide it, or `dropout` is not a probability.
     """
+
+    unable: ClassVar[Mapping[str, str]] = {}
+    """What this kind cannot be (`causal`, `cross`) or do (`turn` or `bias`, which positions ask for), and why."""
 
     def __init__(self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1) -> None:
         super().__init__()
@@ -50,6 +59,7 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
+        placed: Placed | None = None,
     ) -> AttentionOutput:
         """Lets every query attend to the keys.
 
@@ -58,15 +68,23 @@ class MultiHeadAttention(nn.Module):
             mask: True = may attend: a description, or a matrix broadcastable to (B, H, L, S).
             need_weights: take the explicit path and return the weights; otherwise PyTorch's fused kernel runs and
                 the weights are None. The output is the same up to rounding.
+            placed: where queries and keys are, for codes that turn them or add to their scores.
 
         Returns:
             Output (B, L, D) and weights (B, H, L, S), one map a head, never averaged.
         """
-        return self.attend(q, self.project(k, v), mask, need_weights=need_weights)
+        return self.attend(q, self.project(k, v, placed), mask, need_weights=need_weights, placed=placed)
 
-    def project(self, k: Float[Tensor, "B S D"], v: Float[Tensor, "B S D"]) -> KeyValues:
-        """Projects keys and values and splits them into heads."""
-        return KeyValues(self._split_heads(self.w_k(k)), self._split_heads(self.w_v(v)))
+    def project(self, k: Float[Tensor, "B S D"], v: Float[Tensor, "B S D"], placed: Placed | None = None) -> KeyValues:
+        """Projects keys and values, splits them into heads, and turns the keys to where they are."""
+        keys = self._split_heads(self.w_k(k))
+        if placed is not None:
+            keys = placed.position.turn(keys, placed.keys)
+        return KeyValues(keys, self._split_heads(self.w_v(v)))
+
+    def new_cache(self) -> Cache:
+        """Returns an empty cache for decoding."""
+        return KeyValueCache()
 
     def attend(
         self,
@@ -75,31 +93,68 @@ class MultiHeadAttention(nn.Module):
         mask: Mask | Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
+        placed: Placed | None = None,
     ) -> AttentionOutput:
-        """The rest of `forward`, for keys and values that were projected before."""
+        """The rest of `forward`, for keys and values that were projected (and turned) before."""
         queries = self._split_heads(self.w_q(q))
-        dropout = self.dropout.p if self.training else 0.0
-        if need_weights:
-            matrix = _matrix(mask, queries, memory.keys)
-            mixed, weights = scaled_dot_product_attention(queries, *memory, matrix, dropout)
-        else:
-            mixed, weights = _fused(queries, memory, mask, dropout), None
+        if placed is not None:
+            queries = placed.position.turn(queries, placed.queries)
+        mixed, weights = self.mix(queries, memory, mask, placed, need_weights)
         return AttentionOutput(self.w_o(mixed.transpose(1, 2).flatten(2)), weights)
 
+    def mix(
+        self,
+        queries: Float[Tensor, "B H L K"],
+        memory: KeyValues,
+        mask: Mask | Bool[Tensor, "..."] | None,
+        placed: Placed | None,
+        need_weights: bool,
+    ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B H L S"] | None]:
+        """Mixes values, head by head: what tells one kind of attention from another."""
+        bias = None if placed is None else placed.bias
+        dropout = self.dropout.p if self.training else 0.0
+        if not need_weights:
+            return fused(queries, memory, mask, dropout, bias), None
+        matrix = spelled_out(mask, queries, memory.keys)
+        shared = queries.size(1) // memory.keys.size(1)
+        keys, values = (part.repeat_interleave(shared, dim=1) for part in (memory.keys, memory.values))
+        return scaled_dot_product_attention(queries, keys, values, matrix, dropout, bias)
+
     def _split_heads(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
-        return x.unflatten(-1, (self.num_heads, self.d_k)).transpose(1, 2)
+        return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
 
 
-def _matrix(mask: Mask | Tensor | None, queries: Tensor, keys: Tensor) -> Tensor | None:
+def spelled_out(mask: Mask | Tensor | None, queries: Tensor, keys: Tensor) -> Bool[Tensor, "..."] | None:
+    """Returns a mask as a matrix, broadcastable to (B, H, L, S)."""
     if isinstance(mask, Mask):
         return mask.matrix(queries.size(-2), keys.size(-2), queries.device)
     return None if mask is None else boolean(mask)
 
 
-def _fused(queries: Tensor, memory: KeyValues, mask: Mask | Tensor | None, dropout: float) -> Tensor:
+def fused(
+    queries: Float[Tensor, "B H L K"],
+    memory: KeyValues,
+    mask: Mask | Tensor | None,
+    dropout: float,
+    bias: Tensor | None = None,
+) -> Float[Tensor, "B H L K"]:
+    """Returns what scaled dot-product attention returns, by PyTorch's fused kernel and without the weights."""
+    attention = partial(
+        functional.scaled_dot_product_attention,
+        queries,
+        memory.keys,
+        memory.values,
+        dropout_p=dropout,
+        enable_gqa=queries.size(1) != memory.keys.size(1),
+    )
     # PyTorch aligns `is_causal` at the top left; that is ours only where there are as many queries as keys.
     square = queries.size(-2) == memory.keys.size(-2)
-    if square and isinstance(mask, Mask) and mask.is_causal_only:
-        return functional.scaled_dot_product_attention(queries, *memory, dropout_p=dropout, is_causal=True)
-    matrix = _matrix(mask, queries, memory.keys)
-    return functional.scaled_dot_product_attention(queries, *memory, attn_mask=matrix, dropout_p=dropout)
+    if bias is None and square and isinstance(mask, Mask) and mask.is_causal_only:
+        return attention(is_causal=True)
+    matrix = spelled_out(mask, queries, memory.keys)
+    if bias is None or matrix is None:
+        return attention(attn_mask=matrix if bias is None else bias.to(queries.dtype))
+    # The kernel makes zeros of a row whose every key is masked, but with a bias NaN.
+    open_rows = matrix.any(dim=-1, keepdim=True)
+    scores = bias.to(queries.dtype).masked_fill(~matrix & open_rows, -math.inf)
+    return attention(attn_mask=scores).masked_fill(~open_rows, 0.0)

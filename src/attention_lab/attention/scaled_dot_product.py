@@ -30,6 +30,7 @@ def scaled_dot_product_attention(
     v: Float[Tensor, "*batch S V"],
     mask: Bool[Tensor, "..."] | None = None,
     dropout: float = 0.0,
+    bias: Float[Tensor, "..."] | None = None,
 ) -> tuple[Float[Tensor, "*batch L V"], Float[Tensor, "*batch L S"]]:
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V, spelled out (Vaswani et al. 2017, equation 1).
 
@@ -43,6 +44,7 @@ def scaled_dot_product_attention(
         v: values, one for each key.
         mask: True = may attend, broadcastable to (*batch, L, S).
         dropout: probability of dropping a weight on its way to the values; the returned weights are whole.
+        bias: added to the scores, broadcastable to (*batch, L, S): Attention = softmax(Q Kᵀ / √d_k + bias) V.
 
     Returns:
         The output and the weights. Each row of weights sums to 1, or to 0 where everything was masked.
@@ -52,6 +54,8 @@ def scaled_dot_product_attention(
     """
     # The queries are scaled, not the products: those may be too large for half precision.
     scores = (q / math.sqrt(q.size(-1))) @ k.transpose(-2, -1)
+    if bias is not None:
+        scores = scores + bias
     if mask is None:
         weights = scores.softmax(dim=-1)
     else:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.positions.position import Placed
 
 AttentionFactory = Callable[[int, int, float], MultiHeadAttention]
 """Builds an attention from (d_model, num_heads, dropout)."""
@@ -64,9 +65,22 @@ class TransformerBlock(nn.Module):
         mask: Mask | Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
+        placed: Placed | None = None,
     ) -> BlockOutput:
         """Runs the layer; `mask` is True where a query may attend, broadcastable to (B, H, L, L)."""
-        mixed, weights = self.attn(x, x, x, mask, need_weights=need_weights)
+        return self.read(x, self.attn.project(x, x, placed), mask, need_weights=need_weights, placed=placed)
+
+    def read(
+        self,
+        x: Float[Tensor, "B L D"],
+        history: KeyValues,
+        mask: Mask | Bool[Tensor, "..."] | None = None,
+        *,
+        need_weights: bool = True,
+        placed: Placed | None = None,
+    ) -> BlockOutput:
+        """Runs the layer on the last L tokens of those whose `attn.project` is `history`."""
+        mixed, weights = self.attn.attend(x, history, mask, need_weights=need_weights, placed=placed)
         x = self.norm1(x + self.dropout(mixed))
         x = self.norm2(x + self.dropout(self.ffn(x)))
         return BlockOutput(x, weights)
@@ -89,7 +103,8 @@ class DecoderBlockOutput(NamedTuple):
 class DecoderBlock(nn.Module):
     """One decoder layer: masked self-attention, cross-attention to the source, feed-forward; post-norm each.
 
-    Vaswani et al. 2017, section 3.1; the same arguments as `TransformerBlock`.
+    Vaswani et al. 2017, section 3.1; the same arguments as `TransformerBlock`, and `cross_attention`, which builds the
+    attention to the source where that is of another kind.
     """
 
     def __init__(
@@ -100,10 +115,11 @@ class DecoderBlock(nn.Module):
         dropout: float = 0.1,
         *,
         attention: AttentionFactory = MultiHeadAttention,
+        cross_attention: AttentionFactory | None = None,
     ) -> None:
         super().__init__()
         self.self_attn = attention(d_model, num_heads, dropout)
-        self.cross_attn = attention(d_model, num_heads, dropout)
+        self.cross_attn = (cross_attention or attention)(d_model, num_heads, dropout)
         self.norm1 = nn.LayerNorm(d_model)
         self.norm2 = nn.LayerNorm(d_model)
         self.norm3 = nn.LayerNorm(d_model)
@@ -119,6 +135,8 @@ class DecoderBlock(nn.Module):
         history_mask: Mask = CAUSAL,
         *,
         need_weights: bool = True,
+        placed: Placed | None = None,
+        memory_placed: Placed | None = None,
     ) -> DecoderBlockOutput:
         """Runs the layer.
 
@@ -129,10 +147,14 @@ class DecoderBlock(nn.Module):
             memory_mask: which source tokens may be attended to.
             history_mask: which target tokens may be.
             need_weights: return both attentions.
+            placed: where the target's tokens are, for position codes that act inside attention.
+            memory_placed: where the target's and the source's are.
         """
-        mixed, self_weights = self.self_attn.attend(x, history, history_mask, need_weights=need_weights)
+        mixed, self_weights = self.self_attn.attend(x, history, history_mask, need_weights=need_weights, placed=placed)
         x = self.norm1(x + self.dropout(mixed))
-        mixed, cross_weights = self.cross_attn.attend(x, memory, memory_mask, need_weights=need_weights)
+        mixed, cross_weights = self.cross_attn.attend(
+            x, memory, memory_mask, need_weights=need_weights, placed=memory_placed
+        )
         x = self.norm2(x + self.dropout(mixed))
         x = self.norm3(x + self.dropout(self.ffn(x)))
         return DecoderBlockOutput(x, self_weights, cross_weights)

@@ -1,15 +1,19 @@
 """From tokens to vectors that know what and where they are."""
 
 import math
-from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.positions.position import Position
 
-PositionFactory = Callable[[int], PositionalEncoding]
-"""Builds a position code for a model width."""
+
+@runtime_checkable
+class PositionFactory(Protocol):
+    """Builds the position code for a stack of layers."""
+
+    def __call__(self, d_model: int, /, *, num_heads: int, causal: bool) -> Position: ...
 
 
 class Embedding(nn.Module):
@@ -23,13 +27,13 @@ class Embedding(nn.Module):
         num_tokens: how many token ids there are, specials included.
         d_model: model width D.
         dropout: probability of dropping an activation while training.
-        position: builds the position code.
+        position: the position code.
 
     Raises:
         ValueError: an argument is out of its range.
     """
 
-    def __init__(self, num_tokens: int, d_model: int, dropout: float, position: PositionFactory) -> None:
+    def __init__(self, num_tokens: int, d_model: int, dropout: float, position: Position) -> None:
         super().__init__()
         if num_tokens < 1:
             raise ValueError(f"num_tokens={num_tokens} must be at least 1")
@@ -38,7 +42,7 @@ class Embedding(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout={dropout} is not a probability; use 0 <= dropout < 1")
         self.tokens = nn.Embedding(num_tokens, d_model)
-        self.position = position(d_model)
+        self.position = position
         self.dropout = nn.Dropout(dropout)
         self.scale = math.sqrt(d_model)
         nn.init.normal_(self.tokens.weight, std=0.5 / self.scale)

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor, nn
 
-from attention_lab.attention.key_values import KeyValueCache, KeyValues
+from attention_lab.attention.key_values import Cache, KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.models.blocks import CAUSAL, AttentionFactory, DecoderBlock, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.model import Intervention, ModelOutput, SequenceModel, attention_maps
 from attention_lab.positions.coordinates import from_start
+from attention_lab.positions.position import Placed
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import PAD
 
@@ -24,13 +25,15 @@ class DecodingState(NamedTuple):
     Attributes:
         memory: each layer's keys and values of the source, computed once.
         memory_mask: which source tokens are real.
-        history: each layer's keys and values of the target so far.
+        memory_places: the source tokens' coordinates.
+        history: what each layer's self-attention keeps of the target so far.
         position: how many target tokens there were.
     """
 
     memory: tuple[KeyValues, ...]
     memory_mask: Mask
-    history: tuple[KeyValueCache, ...]
+    memory_places: Integer[Tensor, "B S"]
+    history: tuple[Cache, ...]
     position: int
 
 
@@ -48,7 +51,8 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         d_ff: width of the feed-forward layers.
         dropout: probability of dropping an activation or an attention weight while training.
         attention: builds an attention from (d_model, num_heads, dropout).
-        position: builds a position code from d_model.
+        cross_attention: builds the attention to the source, where that is of another kind.
+        position: builds a position code for each of the two stacks.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -66,18 +70,23 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         dropout: float = 0.0,
         *,
         attention: AttentionFactory = MultiHeadAttention,
+        cross_attention: AttentionFactory | None = None,
         position: PositionFactory = PositionalEncoding,
     ) -> None:
         super().__init__()
         if num_layers < 1:
             raise ValueError(f"num_layers={num_layers} must be at least 1")
-        self.source_embedding = Embedding(num_tokens, d_model, dropout, position)
-        self.target_embedding = Embedding(num_tokens, d_model, dropout, position)
+        source_position = position(d_model, num_heads=num_heads, causal=False)
+        target_position = position(d_model, num_heads=num_heads, causal=True)
+        self.source_embedding = Embedding(num_tokens, d_model, dropout, source_position)
+        self.target_embedding = Embedding(num_tokens, d_model, dropout, target_position)
         layer = (d_model, num_heads, d_ff, dropout)
         self.encoder = nn.ModuleList(TransformerBlock(*layer, attention=attention) for _ in range(num_layers))
-        self.decoder = nn.ModuleList(DecoderBlock(*layer, attention=attention) for _ in range(num_layers))
+        self.decoder = nn.ModuleList(
+            DecoderBlock(*layer, attention=attention, cross_attention=cross_attention) for _ in range(num_layers)
+        )
         self.output = nn.Linear(d_model, num_tokens)
-        self.max_length = self.source_embedding.position.max_len
+        self.max_length = source_position.max_len
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -112,32 +121,54 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         self, source: Tensor, need_weights: bool, closed: Intervention
     ) -> tuple[DecodingState, list[Tensor | None]]:
         real = source != PAD
-        mask = Mask(keys=real)
-        x = self.source_embedding(source, from_start(real))
+        mask, here = Mask(keys=real), from_start(real)
+        placed = Placed(self.source_embedding.position, here, here)
+        x = self.source_embedding(source, here)
         weights: list[Tensor | None] = []
         for layer, block in enumerate(self.encoder):
             allowed = closed.get(("encoder_self", layer))
-            x, own = block(x, mask._replace(allowed=allowed), need_weights=need_weights)
+            x, own = block(x, mask._replace(allowed=allowed), need_weights=need_weights, placed=placed)
             weights.append(own)
-        memory = tuple(attention.project(x, x) for attention in self.alignment_layers)
-        return DecodingState(memory, mask, tuple(KeyValueCache() for _ in memory), 0), weights
+        blocks = self._decoder_blocks()
+        crossing = self._crossing(here, here)
+        memory = tuple(block.cross_attn.project(x, x, crossing) for block in blocks)
+        history = tuple(block.self_attn.new_cache() for block in blocks)
+        return DecodingState(memory, mask, here, history, 0), weights
 
     def _step(
         self, tokens: Tensor, state: DecodingState, need_weights: bool, closed: Intervention
     ) -> tuple[ModelOutput, DecodingState]:
-        end = state.position + tokens.size(1)
-        x = self.target_embedding(tokens, torch.arange(state.position, end, device=tokens.device)[None])
+        so_far = torch.arange(state.position + tokens.size(1), device=tokens.device)[None]
+        here = so_far[:, state.position :]
+        position = self.target_embedding.position
+        new, placed = Placed(position, here, here), Placed(position, here, so_far)
+        crossing = self._crossing(here, state.memory_places)
+        x = self.target_embedding(tokens, here)
         decoder_self: list[Tensor | None] = []
         decoder_cross: list[Tensor | None] = []
         for layer, block in enumerate(self._decoder_blocks()):
-            so_far = state.history[layer].append(block.self_attn.project(x, x))
+            history = state.history[layer].append(block.self_attn.project(x, x, new))
             history_mask = CAUSAL._replace(allowed=closed.get(("decoder_self", layer)))
             memory_mask = state.memory_mask._replace(allowed=closed.get(("decoder_cross", layer)))
-            x, own, cross = block(x, so_far, state.memory[layer], memory_mask, history_mask, need_weights=need_weights)
+            x, own, cross = block(
+                x,
+                history,
+                state.memory[layer],
+                memory_mask,
+                history_mask,
+                need_weights=need_weights,
+                placed=placed,
+                memory_placed=crossing,
+            )
             decoder_self.append(own)
             decoder_cross.append(cross)
         maps = attention_maps({"decoder_self": decoder_self, "decoder_cross": decoder_cross})
-        return ModelOutput(self.output(x), maps), state._replace(position=end)
+        return ModelOutput(self.output(x), maps), state._replace(position=so_far.size(1))
+
+    def _crossing(self, queries: Tensor, keys: Tensor) -> Placed | None:
+        """Places target and source for the attention between them, if the position code has a say in that."""
+        position = self.target_embedding.position
+        return Placed(position, queries, keys) if position.crosses else None
 
     def _decoder_blocks(self) -> list[DecoderBlock]:
         return [block for block in self.decoder if isinstance(block, DecoderBlock)]

@@ -4,10 +4,12 @@ import math
 
 import torch
 from jaxtyping import Float, Integer
-from torch import Tensor, nn
+from torch import Tensor
+
+from attention_lab.positions.position import Position
 
 
-class PositionalEncoding(nn.Module):
+class PositionalEncoding(Position):
     """PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D)), added to the embedding.
 
     Vaswani et al. 2017, section 3.5. Same arguments and same buffer `pe` of shape (1, max_len, D) as the article's;
@@ -23,8 +25,8 @@ class PositionalEncoding(nn.Module):
 
     pe: Tensor
 
-    def __init__(self, d_model: int, max_len: int = 5000) -> None:
-        super().__init__()
+    def __init__(self, d_model: int, max_len: int = 5000, *, num_heads: int = 1, causal: bool = False) -> None:
+        super().__init__(d_model)
         if d_model < 1:
             raise ValueError(f"d_model={d_model} must be at least 1")
         if max_len < 1:

@@ -1,0 +1,66 @@
+"""What a position code is asked: what to add to an embedding, how to turn a query or a key, what a pair is worth."""
+
+import sys
+from typing import ClassVar, NamedTuple
+
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+UNLIMITED = sys.maxsize
+"""How many positions a code has that can tell any two apart."""
+
+
+class Position(nn.Module):
+    """A position code: a token is where its coordinate says, and the code says what that means.
+
+    Every code is built by (d_model, num_heads, causal), whichever of them it needs, for one stack of layers; a code
+    answers those of the three questions that concern it.
+
+    Attributes:
+        max_len: how many positions there are.
+        asks: what attention must be able to do: `turn` queries and keys, or take a `bias` on their scores.
+        crosses: whether the code also says something between target and source, whose coordinates are both counted from
+            their own beginning.
+    """
+
+    max_len: int = UNLIMITED
+    asks: ClassVar[str | None] = None
+    crosses: ClassVar[bool] = False
+
+    def __init__(self, d_model: int, *, num_heads: int = 1, causal: bool = False) -> None:
+        super().__init__()
+
+    def forward(
+        self, x: Float[Tensor, "B L D"], coordinates: Integer[Tensor, "#B L"] | None = None
+    ) -> Float[Tensor, "B L D"]:
+        """Returns embeddings with what the code adds to them; coordinates are 0, 1, 2, ... where not given."""
+        return x
+
+    def turn(self, x: Float[Tensor, "B H L K"], coordinates: Integer[Tensor, "#B L"]) -> Float[Tensor, "B H L K"]:
+        """Returns queries or keys, turned to where they are."""
+        return x
+
+    def bias(
+        self, queries: Integer[Tensor, "*#B L"], keys: Integer[Tensor, "*#B S"]
+    ) -> Float[Tensor, "*#B H L S"] | None:
+        """Returns what is added to the score of each pair; None where the code adds nothing."""
+        return None
+
+
+class Placed(NamedTuple):
+    """Where queries and keys are, and the code that says what that means to attention.
+
+    Attributes:
+        position: the code.
+        queries: the coordinates of the queries.
+        keys: the coordinates of the keys.
+    """
+
+    position: Position
+    queries: Integer[Tensor, "#B L"]
+    keys: Integer[Tensor, "#B S"]
+
+    @property
+    def bias(self) -> Float[Tensor, "#B H L S"] | None:
+        """What is added to the score of each pair."""
+        return self.position.bias(self.queries, self.keys)

@@ -1,0 +1,48 @@
+"""Rotary positions: queries and keys are turned, so that their product knows how far apart they are."""
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+
+from attention_lab.positions.position import Position
+
+
+class RotaryPosition(Position):
+    """Turns coordinates i and i + K/2 of a query or key at place p by the angle p · base^(-2i/K).
+
+    RoFormer (Su et al. 2021), paired as in Llama: the halves of a head, not its neighbours; weights of a network that
+    pairs neighbours fit after a permutation. A product of a query at p and a key at r then depends on p - r alone. In
+    cross-attention that is the distance between places that are each counted from the beginning of their own sequence.
+
+    Args:
+        d_model: model width D.
+        base: the slowest of the K/2 angles is about 1/base a position.
+        num_heads: heads H, each K = D / H wide.
+
+    Raises:
+        ValueError: K is odd, or `base` is not above 1.
+    """
+
+    asks = "turn"
+    crosses = True
+    frequencies: Tensor
+
+    def __init__(self, d_model: int, base: float = 10000.0, *, num_heads: int = 1, causal: bool = False) -> None:
+        super().__init__(d_model)
+        if not base > 1:
+            raise ValueError(f"base={base} must be above 1")
+        width = d_model // num_heads
+        if width % 2:
+            raise ValueError(
+                f"num_heads={num_heads} makes heads {width} wide; rotary positions turn pairs, so the width of a head "
+                "must be even"
+            )
+        halves = torch.arange(0, width, 2, dtype=torch.float) / width
+        self.register_buffer("frequencies", base**-halves, persistent=False)
+
+    def turn(self, x: Float[Tensor, "B H L K"], coordinates: Integer[Tensor, "#B L"]) -> Float[Tensor, "B H L K"]:
+        """Turns each query or key by the angles of its coordinate, in single precision or better."""
+        angles = coordinates[:, None, :, None] * self.frequencies
+        cosine, sine = angles.cos(), angles.sin()
+        first, second = x.float().chunk(2, dim=-1)
+        return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1).to(x.dtype)
