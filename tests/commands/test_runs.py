@@ -146,7 +146,7 @@ def test_a_sweep_is_compared_from_one_pattern(command: Command, capsys):
     assert command("evaluate.py", pattern, "lengths=[4,20]", "num_per_length=10", "hydra.run.dir=results") == 0
     said = capsys.readouterr()
     assert said.err == ""
-    assert "has the config and the seed of another one and is left out" in said.out
+    assert "is left out: a later one has its config and its seed" in said.out
     assert "| Copy | 2 |" in said.out
     report = json.loads(Path("results/report.json").read_text())
     assert [group["settings"] for group in report["groups"]] == [{"task": "Copy"}, {"task": "Reverse"}]
@@ -156,6 +156,12 @@ def test_a_sweep_is_compared_from_one_pattern(command: Command, capsys):
     assert Path("results/comparison.md").read_text() in said.out
     assert Path("results/figures/comparison.png").stat().st_size > 10_000
     assert "4 checkpoints compared" in Path("results/report.html").read_text()
+    # A mistake is told before anything is scored, with the file that it is about.
+    assert command("evaluate.py", pattern, "lengths=[4,6000]", "hydra.run.dir=refused") == 2
+    refused = capsys.readouterr()
+    assert "lengths=6000 needs more than the 5000 positions" in refused.err
+    assert "checkpoint=sweep/0_copy_seed0/checkpoints/best.ckpt" in refused.err
+    assert "1 of 5" not in refused.out
     # Each run's figures are those that it gets alone.
     alone = ("checkpoint=[sweep/0_copy_seed0/checkpoints/best.ckpt]", "lengths=[4]", "num_figures=0")
     assert command("evaluate.py", *alone, "hydra.run.dir=alone") == 0

@@ -219,12 +219,13 @@ def test_components_keep_their_own_settings_for_later() -> None:
         ("checkpoint", 7, "text or a list whose every item is text"),
         ("checkpoint", ["a.ckpt", 7], "text"),
         ("checkpoint", [], "names no file"),
+        ("checkpoint", "", "names no file"),
     ],
 )
 def test_what_evaluation_refuses(setting: str, value: object, allowed: str) -> None:
     with pytest.raises(SettingError) as refusal:
         build(EvaluateSettings, {**EVALUATE, setting: value}, "")
-    assert str(refusal.value).startswith(f"{setting}={value} ")
+    assert str(refusal.value).startswith((f"{setting}={value} ", f"{setting}={value!r} "))
     assert allowed in str(refusal.value)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +12,9 @@ from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.data.batches import Batch
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SourceSpace
+from attention_lab.evaluation import scoring
 from attention_lab.evaluation.ablation import ablate_heads, ablate_together, all_heads, head_means, silenced
+from attention_lab.evaluation.edges import _other_places as other_places
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.scoring import head_scores, teacher_forced
 from attention_lab.metrics.alignment import Head
@@ -157,6 +160,37 @@ def test_gold_edges_carry_the_task_and_random_edges_do_not(batches):
     eos = sum(int((batch.labels == EOS).sum()) for batch in batches)
     tokens = sum(int((batch.labels != PAD).sum()) for batch in batches)
     assert cuts["without_gold_edges"]["token_accuracy"] == pytest.approx(eos / tokens)
+
+
+def rebatched(batches: list[Batch], size: int) -> list[Batch]:
+    parts = []
+    for batch in batches:
+        parts += [Batch(*(part[begin : begin + size] for part in batch)) for begin in range(0, len(batch.source), size)]
+    return parts
+
+
+@pytest.mark.parametrize("most", [1, 2**22], ids=["row by row", "whole batches"])
+def test_what_is_cut_does_not_depend_on_batches(batches, monkeypatch, most):
+    torch.manual_seed(0)
+    network = EncoderDecoder(VOCAB, d_model=15, num_heads=3, d_ff=7).eval()
+    validated = head_scores(network, batches, CPU)
+    expected = cut_edges(network, validated, batches, CPU, seed=5)
+    monkeypatch.setattr(scoring, "MAX_CELLS", most)
+    assert cut_edges(network, validated, rebatched(batches, 3), CPU, seed=5) == expected
+
+
+def test_a_random_edge_leads_to_another_real_token(batches):
+    generator = np.random.default_rng(3)
+    seen = set()
+    for batch in batches * 20:
+        places = other_places(batch, generator)
+        known = batch.alignment >= 0
+        assert (places[~known] < 0).all()
+        assert (places[known] != batch.alignment[known]).all()
+        assert (batch.source.gather(1, places.clamp(min=0))[known] != PAD).all()
+        seen |= set(zip(batch.alignment[known].tolist(), places[known].tolist(), strict=True))
+    # Sources have up to seven symbols and EOS: whatever is not gold can be drawn.
+    assert seen == {(gold, place) for gold in range(7) for place in range(8) if place != gold}
 
 
 def test_where_no_head_aligns_all_are_cut(batches):

@@ -152,3 +152,15 @@ def test_the_untrained_network_is_the_one_that_training_starts_with(content):
     assert torch.equal(torch.get_rng_state(), state)
     for name, value in started.state_dict().items():
         assert torch.equal(value, again.state_dict()[name])
+
+
+def test_a_network_that_has_diverged_is_refused(content, tmp_path):
+    broken = copy.deepcopy(content)
+    broken["state_dict"]["network.output.bias"][3] = torch.nan
+    assert "its run has diverged" in refusal(saved(broken, tmp_path))
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".ckpt", "y" * 300 + "/*.ckpt"])
+def test_a_name_that_no_file_can_have_is_refused(name):
+    with pytest.raises(SettingError, match="checkpoint="):
+        [load_trained(file) for file in find_checkpoints(name)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from attention_lab.evaluation.comparison import Run, group_runs, over_seeds, without_copies
+from attention_lab.evaluation.comparison import Run, group_runs, over_seeds
 from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups
 
 FIGURES = (
@@ -16,25 +16,33 @@ FIGURES = (
 )
 
 
-def run(seed: int = 0, figure: float = 0.5, **changed: Any) -> Run:
+def run(seed: int = 0, figure: float = 0.5, checkpoint: str = "best.ckpt", **changed: Any) -> Run:
     config: dict[str, Any] = {
         "task": {"_target_": f"attention_lab.tasks.x.{changed.get('task', 'Copy')}"},
         "model": {"_target_": "attention_lab.models.x.Net", **changed.get("model", {"num_heads": 4})},
         "trainer": {"accelerator": changed.get("accelerator", "cpu"), "max_steps": 7},
         "callbacks": {"num_samples": changed.get("num_samples", 3)},
+        "early_stopping": {"threshold": changed.get("threshold")},
         "seed": seed,
     }
-    curve = [{"length": length, "token_accuracy": figure / length} for length in (1, 2)]
-    return Run(f"{seed}.ckpt", config, 7, dict.fromkeys(FIGURES, figure), curve)
+    curve = [
+        {"length": length, "token_accuracy": figure / length, "alignment_entropy": figure, "alignment_chance": 0.1}
+        for length in (1, 2)
+    ]
+    return Run(f"runs/{checkpoint}", config, 7, dict.fromkeys(FIGURES, figure), curve)
 
 
 def test_the_mean_its_interval_and_the_worst_seed_worked_by_hand():
-    # Student's t for two degrees of freedom at 97.5 % is 4.3027; the deviation of 1, 2, 3 is 1.
-    reach = 4.302652729749464 / 3**0.5
-    expected = {"mean": 0.2, "worst": 0.1, "low": 0.2 - 0.1 * reach, "high": 0.2 + 0.1 * reach}
-    assert over_seeds("test/token_accuracy", [0.2, 0.1, 0.3]) == pytest.approx({**expected, "low": 0.0})
-    loss = over_seeds("test/loss", [2.0, 1.0, 3.0])
-    assert loss == pytest.approx({"mean": 2.0, "worst": 3.0, "low": 0.0, "high": 2 + reach})
+    # Student's t for two degrees of freedom at 97.5 % is 4.3027; the deviation of 0.51, 0.5, 0.52 is 0.01.
+    reach = 0.01 * 4.302652729749464 / 3**0.5
+    expected = {"mean": 0.51, "worst": 0.5, "low": 0.51 - reach, "high": 0.51 + reach}
+    assert over_seeds("test/token_accuracy", [0.51, 0.5, 0.52]) == pytest.approx(expected)
+    loss = over_seeds("test/loss", [20.0, 20.1, 19.9])
+    assert loss == pytest.approx({"mean": 20.0, "worst": 20.1, "low": 20 - 10 * reach, "high": 20 + 10 * reach})
+
+
+def test_of_an_entropy_less_is_better():
+    assert over_seeds("alignment_entropy", [0.1, 0.9])["worst"] == 0.9
 
 
 def test_a_rate_does_not_leave_its_range():
@@ -55,14 +63,14 @@ def test_runs_are_grouped_by_what_differs_but_for_the_seed_and_how_they_were_run
         run(1, task="Copy", num_samples=5),
         run(1, task="Reverse"),
     ]
-    groups = group_runs(runs)
+    groups, _ = group_runs(runs)
     assert [group.settings for group in groups] == [{"task": "Copy"}, {"task": "Reverse"}]
     assert [[run.config["seed"] for run in group.runs] for group in groups] == [[0, 1], [0, 1]]
     assert groups[1].label == "task=Reverse"
 
 
 def test_a_setting_that_only_some_have_differs():
-    groups = group_runs([run(model={"num_heads": 4}), run(model={"hidden": 3})])
+    groups, _ = group_runs([run(model={"num_heads": 4}), run(model={"hidden": 3})])
     assert [group.settings for group in groups] == [
         {"model.num_heads": 4, "model.hidden": None},
         {"model.num_heads": None, "model.hidden": 3},
@@ -70,22 +78,53 @@ def test_a_setting_that_only_some_have_differs():
 
 
 def test_where_nothing_differs_there_is_one_group():
-    (group,) = group_runs([run(0, 0.25), run(1, 0.75)])
+    (group,), copies = group_runs([run(0, 0.25), run(1, 0.75)])
+    assert copies == []
     assert group.label == "all runs"
     assert group.figures["test/token_accuracy"]["mean"] == 0.5
     assert [record["length"] for record in group.length_curve] == [1, 2]
+    assert "alignment_chance" not in group.length_curve[1]
     assert group.length_curve[1]["token_accuracy"] == pytest.approx(over_seeds("token_accuracy", [0.125, 0.375]))
 
 
 def test_of_copies_the_last_is_kept():
-    first, other, again = run(0, 0.25), run(1, 0.5), run(0, 0.75)
-    kept, copies = without_copies([first, other, again])
-    assert kept == [other, again]
+    first, other, again = run(0, 0.25), run(1, 0.5), run(0, 0.75, accelerator="gpu")
+    (group,), copies = group_runs([first, other, again])
+    assert group.runs == [other, again]
     assert copies == [first]
 
 
+def test_two_checkpoints_of_one_run_are_two_kinds():
+    runs = [run(seed, checkpoint=name) for seed in (0, 1) for name in ("best.ckpt", "last.ckpt")]
+    groups, copies = group_runs(runs)
+    assert copies == []
+    assert [group.settings for group in groups] == [{"checkpoint": "best"}, {"checkpoint": "last"}]
+    assert [len(group.runs) for group in groups] == [2, 2]
+
+
+def test_a_files_name_makes_no_difference_between_runs():
+    (group,), _ = group_runs([run(0, checkpoint="a.ckpt"), run(1, checkpoint="b.ckpt")])
+    assert len(group.runs) == 2
+
+
+def test_when_training_stops_makes_a_difference():
+    groups, copies = group_runs([run(0), run(0, threshold=0.01)])
+    assert copies == []
+    assert [group.settings for group in groups] == [
+        {"early_stopping.threshold": None},
+        {"early_stopping.threshold": 0.01},
+    ]
+
+
+def test_equal_numbers_are_equal_however_they_are_written():
+    (group,), _ = group_runs([run(0, model={"dropout": 0}), run(1, model={"dropout": 0.0})])
+    assert len(group.runs) == 2
+    groups, _ = group_runs([run(0, model={"dropout": 0}), run(1, model={"dropout": False})])
+    assert len(groups) == 2
+
+
 def test_tables_have_a_row_a_group_and_a_row_a_run():
-    groups = group_runs([run(0, 0.25), run(1, 0.75), run(0, 1.0, task="Reverse", model={"dropout": 0.1})])
+    groups, _ = group_runs([run(0, 0.25), run(1, 0.75), run(0, 1.0, task="Reverse", model={"dropout": 0.1})])
     head, rows = table_of_groups(groups)
     assert head[:4] == ["task", "model.num_heads", "model.dropout", "seeds"]
     assert rows[0][:4] == ["Copy", "4", "–", "2"]

@@ -12,7 +12,7 @@ import torch
 from attention_lab.data.batches import Batch
 from attention_lab.plotting.samples import compare
 from attention_lab.report.figures import MappedExample
-from attention_lab.report.page import write_page
+from attention_lab.report.page import _evidence, write_page
 
 # reverse: 4 1 -> 1 4
 EXAMPLE = Batch(
@@ -109,6 +109,24 @@ def test_the_viewer_gets_every_map_with_its_labels_and_gold(page):
     assert cross["gold"] == [1, 0, None]
     assert (cross["queries"], cross["keys"]) == (["1", "4", "<eos>"], ["4", "1", "<eos>"])
     assert cross["layers"][1][1] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+
+
+def evidence(intact: float, *with_mean: float, aligned: int = 1) -> str:
+    heads = [{**HEAD, "head": head, "exact_match_with_mean": left} for head, left in enumerate(with_mean)]
+    cuts = {**REPORT["interventions"], "aligned": heads[:aligned], "cut": heads[:aligned] or heads}
+    cuts["intact"] = {"exact_match": intact, "token_accuracy": intact}
+    return _evidence({**REPORT, "heads": heads, "interventions": cuts})
+
+
+def test_the_evidence_in_words():
+    assert "falls by 0.010 at most, since the others stand in for it" in evidence(1.0, 0.99, 1.0)
+    assert "2 of 2 heads" in evidence(1.0, 0.99, 1.0, aligned=2)
+    needed = evidence(1.0, 0.4, 1.0)
+    assert "always says its mean: decoder_cross, layer 0, head 0 (by 0.600)." in needed
+    assert "stand in" not in needed
+    assert "Next to nothing is answered right" in evidence(0.0, 0.0, 0.0)
+    assert "There is but one head" in evidence(1.0, 0.98)
+    assert evidence(1.0, 0.0, 0.0, aligned=0).startswith("No head hits nine gold tokens in ten")
 
 
 def test_a_mixture_has_a_table_of_which_head_serves_which_task(tmp_path):

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from attention_lab.commands.terminal import shown
+from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import EvaluateSettings
 from attention_lab.evaluation.checkpoint import load_trained
-from attention_lab.evaluation.comparison import Group, Run, group_runs, without_copies
-from attention_lab.evaluation.length_curve import curve_of
+from attention_lab.evaluation.comparison import Group, Run, group_runs
+from attention_lab.evaluation.length_curve import check_length, curve_of
 from attention_lab.evaluation.scoring import test_scores
 from attention_lab.plotting.canvas import save
-from attention_lab.plotting.curves import SeedsCurve, draw_comparison
+from attention_lab.plotting.curves import PANELS, SeedsCurve, draw_comparison
 from attention_lab.report.comparison_page import write_comparison_page
 from attention_lab.report.files import write_csv, write_json, write_text
 from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups
@@ -29,17 +30,16 @@ def compare_checkpoints(files: Sequence[Path], settings: EvaluateSettings, run_d
     Raises:
         SettingError: a checkpoint or a length cannot be used.
     """
-    # All are read before any is scored: a foreign file among them should not cost minutes.
     for file in files:
-        load_trained(file)
-    evaluated: list[Run] = []
+        # Before any is scored: the last one's mistake should not cost the minutes of the others.
+        _check(file, settings)
+    runs: list[Run] = []
     for number, file in enumerate(files, 1):
-        evaluated.append(_evaluated(file, settings, device))
-        log.info("%d of %d: %s, exact match %.4f", number, len(files), file, evaluated[-1].figures["test/exact_match"])
-    runs, copies = without_copies(evaluated)
+        runs.append(_evaluated(file, settings, device))
+        log.info("%d of %d: %s, exact match %.4f", number, len(files), file, runs[-1].figures["test/exact_match"])
+    groups, copies = group_runs(runs)
     for copy in copies:
-        log.warning("%s has the config and the seed of another one and is left out.", copy.checkpoint)
-    groups = group_runs(runs)
+        log.warning("%s is left out: a later one has its config and its seed.", copy.checkpoint)
     _write(groups, settings, run_dir)
     log.info("")
     for line in as_markdown(*table_of_groups(groups)).splitlines():
@@ -47,9 +47,18 @@ def compare_checkpoints(files: Sequence[Path], settings: EvaluateSettings, run_d
     log.info("")
     log.info(
         "Written to %s: report.html, report.json, comparison.md, comparison.csv (a row a group), runs.csv (a row a "
-        "checkpoint) and figures/comparison.png.",
+        "checkpoint) and figures/.",
         shown(run_dir),
     )
+
+
+def _check(file: Path, settings: EvaluateSettings) -> None:
+    trained = load_trained(file)
+    try:
+        for length in settings.lengths or ():
+            check_length(trained.network, trained.task, trained.settings.data, length)
+    except SettingError as error:
+        raise SettingError(f"{error} (checkpoint={file})") from error
 
 
 def _evaluated(file: Path, settings: EvaluateSettings, device: torch.device) -> Run:
@@ -81,17 +90,16 @@ def _as_record(group: Group) -> dict[str, Any]:
     return {"settings": group.settings, **group.figures, "length_curve": group.length_curve, "runs": runs}
 
 
-def _lengths_of_all(groups: Sequence[Group]) -> tuple[int, int]:
-    """Returns the shortest and the longest length that every run was trained on."""
+def _lengths_of_all(groups: Sequence[Group]) -> tuple[int, int] | None:
+    """Returns the shortest and the longest length that every run was trained on; None if there is none."""
     data = [run.config["data"] for group in groups for run in group.runs]
     shortest, longest = max(each["min_length"] for each in data), min(each["max_length"] for each in data)
-    return shortest, max(shortest, longest)
+    return (shortest, longest) if shortest <= longest else None
 
 
 def _seeds_curve(group: Group) -> SeedsCurve:
-    names = ("decoded_exact_match", "token_accuracy", "alignment_mass")
     lengths = [record["length"] for record in group.length_curve]
     means, worst = (
-        {name: [record[name][what] for record in group.length_curve] for name in names} for what in ("mean", "worst")
+        {name: [record[name][what] for record in group.length_curve] for name in PANELS} for what in ("mean", "worst")
     )
     return SeedsCurve(group.label, lengths, means, worst)

@@ -17,7 +17,7 @@ from attention_lab.evaluation.checkpoint import Trained, find_checkpoints, load_
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.length_curve import curve_of
 from attention_lab.evaluation.mixture import each_task, telling_rows
-from attention_lab.evaluation.scoring import TestScores, best_head_scores, test_scores
+from attention_lab.evaluation.scoring import TestScores, head_scores, test_scores
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.inference import evaluation_mode
@@ -76,8 +76,8 @@ def _evaluate_one(file: Path, settings: EvaluateSettings, run_dir: Path, device:
 def _baselines(trained: Trained, device: torch.device) -> dict[str, Any]:
     """Returns how well the best head aligned before training, and one that looks everywhere alike."""
     before = untrained_network(trained.settings)
-    best, heads = best_head_scores(before, trained.data.loader("validation"), trained.data.loader("test"), device)
-    untrained = heads.of(best)
+    best = head_scores(before, trained.data.loader("validation"), device).best(before.alignment_attention)
+    untrained = head_scores(before, trained.data.loader("test"), device).of(best)
     chance = untrained.pop("chance")
     return {"untrained": {**best._asdict(), **untrained}, "chance": chance}
 
@@ -87,10 +87,10 @@ def _evidence(trained: Trained, scores: TestScores, device: torch.device) -> dic
     network, data = trained.network, trained.data
     validation, test = list(data.loader("validation")), list(data.loader("test"))
     means = head_means(network, validation, device)
-    cuts = cut_edges(network, scores.heads, test, device, trained.settings.seed)
+    cuts = cut_edges(network, scores.validated, test, device, trained.settings.seed)
     return {
         "heads": ablate_heads(network, scores.heads, means, test, device),
-        "interventions": {**cuts, "together": ablate_together(network, scores.heads, test, device)},
+        "interventions": {**cuts, "together": ablate_together(network, scores.validated, test, device)},
         "tasks": each_task(network, trained.task, validation, test, means, device),
     }
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-_HOW_IT_IS_WATCHED = ("callbacks", "checkpoint", "early_stopping")
-
 
 def flat_settings(config: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings that make a run what it is, under the names that the command line uses.
+
+    How it is watched makes no difference, so the callbacks are left out.
 
     Args:
         config: a run's whole config. A component goes by its class: `attention: MultiHeadAttention`.
@@ -15,7 +15,7 @@ def flat_settings(config: dict[str, Any]) -> dict[str, Any]:
     for name, value in config.items():
         if not isinstance(value, dict):
             found[name] = value
-        elif name not in _HOW_IT_IS_WATCHED:
+        elif name != "callbacks":
             for inner, setting in value.items():
                 if inner == "_target_":
                     found[name] = setting.rpartition(".")[2]

@@ -211,7 +211,7 @@ class EvaluateSettings:
 
     def __post_init__(self) -> None:
         if not self.checkpoint:
-            raise ValueError("checkpoint=[] names no file")
+            raise ValueError(f"checkpoint={self.checkpoint!r} names no file")
         if self.batch_size is not None:
             _at_least(1, self, "batch_size")
         _at_least(0, self, "num_figures")

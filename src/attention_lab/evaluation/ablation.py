@@ -5,7 +5,7 @@ layer through its own columns of W_O, so a network without the head is a network
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from attention_lab.data.batches import Batch
 from attention_lab.evaluation.scoring import teacher_forced
 from attention_lab.metrics.alignment import Head, HeadScores
 from attention_lab.models.inference import evaluation_mode
-from attention_lab.models.model import SequenceModel
+from attention_lab.models.model import Intervention, SequenceModel
 from attention_lab.tasks.vocabulary import PAD
 
 
@@ -43,34 +43,47 @@ def ablate_heads(
     for head in all_heads(network):
         aligned = scores.of(head)
         del aligned["chance"]
-        without = teacher_forced(silenced(network, [head]), batches, device)
-        with_mean = teacher_forced(silenced(network, [head], means), batches, device)
-        left = {
-            f"{figure}_{how}": found[figure]
-            for how, found in (("without", without), ("with_mean", with_mean))
-            for figure in ("exact_match", "token_accuracy")
-        }
+        without = what_is_left(silenced(network, [head]), batches, device)
+        with_mean = what_is_left(silenced(network, [head], means), batches, device)
+        left = {f"{figure}_without": value for figure, value in without.items()}
+        left |= {f"{figure}_with_mean": value for figure, value in with_mean.items()}
         records.append({**head._asdict(), **aligned, **left})
     return records
 
 
 def ablate_together(
-    network: SequenceModel[Any], scores: HeadScores, batches: Sequence[Batch], device: torch.device
+    network: SequenceModel[Any], validated: HeadScores, batches: Sequence[Batch], device: torch.device
 ) -> list[dict[str, Any]]:
     """Returns what is left when the best aligned head is silenced, then the two best, and so on to all of them.
 
     Heads that share the work can be missed one by one; this says how many of them have to go.
 
+    Args:
+        network: what to take heads from.
+        validated: each head's alignment on the validation split, which decides their order.
+        batches: the sequences to answer.
+        device: where to run.
+
     Returns:
         For 0, 1, ... heads: `silenced` (how many), `exact_match` and `token_accuracy`.
     """
-    figures = {head: scores.of(head) for head in all_heads(network)}
+    figures = {head: validated.of(head) for head in all_heads(network)}
     order = sorted(figures, key=lambda head: (figures[head]["hit_rate"], figures[head]["mass"]), reverse=True)
-    records: list[dict[str, Any]] = []
-    for count in range(len(order) + 1):
-        left = teacher_forced(silenced(network, order[:count]), batches, device)
-        records.append({"silenced": count, **{name: left[name] for name in ("exact_match", "token_accuracy")}})
-    return records
+    return [
+        {"silenced": count, **what_is_left(silenced(network, order[:count]), batches, device)}
+        for count in range(len(order) + 1)
+    ]
+
+
+def what_is_left(
+    network: SequenceModel[Any],
+    batches: Sequence[Batch],
+    device: torch.device,
+    close: Callable[[Batch], Intervention] | None = None,
+) -> dict[str, float]:
+    """Returns the teacher-forced `exact_match` and `token_accuracy`, with some edges closed if `close` says so."""
+    figures = teacher_forced(network, batches, device, close)
+    return {name: figures[name] for name in ("exact_match", "token_accuracy")}
 
 
 def all_heads(network: SequenceModel[Any]) -> list[Head]:

@@ -1,6 +1,7 @@
 """A checkpoint is everything that evaluation needs; and it may be anybody's file."""
 
 import glob
+import os
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -88,7 +89,7 @@ def find_checkpoints(named: str | list[str]) -> list[Path]:
     """
     found: list[Path] = []
     for name in [named] if isinstance(named, str) else named:
-        if Path(name).exists() or not glob.has_magic(name):
+        if not glob.has_magic(name) or os.path.lexists(name):
             found.append(Path(name))
             continue
         fitting = [Path(file) for file in sorted(glob.glob(name, recursive=True)) if Path(file).is_file()]
@@ -135,3 +136,5 @@ def _load_weights(network: SequenceModel[Any], weights: dict[str, Any], path: Pa
         network.load_state_dict(own, strict=True)
     except (RuntimeError, AttributeError, TypeError) as error:
         raise SettingError(f"checkpoint={path} holds weights that do not fit its own config") from error
+    if not all(weights.isfinite().all() for weights in network.state_dict().values()):
+        raise SettingError(f"checkpoint={path} holds weights that are no numbers: its run has diverged")

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from scipy.stats import t as student
 
@@ -52,26 +53,56 @@ class Group(NamedTuple):
         return ", ".join(f"{name}={value}" for name, value in self.settings.items()) or "all runs"
 
 
-def without_copies(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
-    """Returns the runs, and apart from them those that repeat the config and seed of a later one."""
-    kept = {str(sorted(flat_settings(run.config).items(), key=str)): run for run in runs}
-    own = {id(run) for run in kept.values()}
-    return [run for run in runs if id(run) in own], [run for run in runs if id(run) not in own]
+def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
+    """Sorts runs into groups by what differs in their configs, and sums each group up over its seeds.
 
-
-def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Sorts runs into groups by what differs in their configs, and sums each group up over its seeds."""
-    settings = [flat_settings(run.config) for run in runs]
-    names = list(dict.fromkeys(name for each in settings for name in each if name not in _SAME_BY_DESIGN))
+    Returns:
+        The groups, and the runs left out because a later one has their seed in the same group.
+    """
+    settings = _told_apart(runs)
+    names = list(dict.fromkeys(name for each in settings for name in each))
     # A setting that only some runs have (another model has other ones) differs as well.
-    varied = [name for name in names if len({repr(each.get(name)) for each in settings}) > 1]
-    members: dict[str, list[int]] = {}
+    varied = [name for name in names if len({_key(each.get(name)) for each in settings}) > 1]
+    members: dict[str, dict[Any, int]] = {}
+    copies: list[Run] = []
     for number, each in enumerate(settings):
-        members.setdefault(repr([each.get(name) for name in varied]), []).append(number)
-    return [
-        _summed_up({name: settings[numbers[0]].get(name) for name in varied}, [runs[number] for number in numbers])
-        for numbers in members.values()
+        group = members.setdefault(_key([each.get(name) for name in varied]), {})
+        earlier = group.pop(runs[number].config.get("seed"), None)
+        if earlier is not None:
+            copies.append(runs[earlier])
+        group[runs[number].config.get("seed")] = number
+    groups = [
+        _summed_up(
+            {name: settings[numbers[0]].get(name) for name in varied}, [runs[number] for number in sorted(numbers)]
+        )
+        for numbers in (list(group.values()) for group in members.values())
     ]
+    return groups, copies
+
+
+def _told_apart(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Returns what may tell runs apart: their settings, and the file's name where one run has left several."""
+    settings = [
+        {name: value for name, value in flat_settings(run.config).items() if name not in _SAME_BY_DESIGN}
+        for run in runs
+    ]
+    files: dict[str, set[str]] = {}
+    for run, each in zip(runs, settings, strict=True):
+        files.setdefault(_key([each, run.config.get("seed")]), set()).add(Path(run.checkpoint).stem)
+    if any(len(names) > 1 for names in files.values()):
+        return [{**each, "checkpoint": Path(run.checkpoint).stem} for run, each in zip(runs, settings, strict=True)]
+    return settings
+
+
+def _key(value: object) -> str:
+    """Returns a text that is the same for equal values: 0 and 0.0 are, 0 and false are not."""
+    if isinstance(value, float) and value.is_integer():
+        return repr(int(value))
+    if isinstance(value, list):
+        return repr([_key(item) for item in cast(list[object], value)])
+    if isinstance(value, dict):
+        return repr({name: _key(item) for name, item in cast(dict[str, object], value).items()})
+    return repr(value)
 
 
 def over_seeds(name: str, values: Sequence[float]) -> dict[str, float | None]:
@@ -81,12 +112,13 @@ def over_seeds(name: str, values: Sequence[float]) -> dict[str, float | None]:
     what would lie beyond 0 or 1 is cut off. One seed has no interval, and says so (None).
 
     Args:
-        name: the figure's name; every figure but a loss is a rate, and the more the better.
+        name: the figure's name. Every figure but a loss lies between 0 and 1; of a loss and an entropy less is better.
         values: one a seed.
     """
     centre = mean(values)
     is_loss = name.endswith("loss")
-    summary: dict[str, float | None] = {"mean": centre, "worst": max(values) if is_loss else min(values)}
+    worst = max(values) if is_loss or name.endswith("entropy") else min(values)
+    summary: dict[str, float | None] = {"mean": centre, "worst": worst}
     if len(values) < 2:
         return {**summary, "low": None, "high": None}
     reach = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
@@ -97,7 +129,7 @@ def _summed_up(settings: dict[str, Any], runs: list[Run]) -> Group:
     figures = {name: over_seeds(name, [run.figures[name] for run in runs]) for name in runs[0].figures}
     curve: list[dict[str, Any]] = []
     for records in zip(*(run.length_curve for run in runs), strict=True):
-        names = [name for name in records[0] if name != "length"]
+        names = [name for name in records[0] if name not in ("length", "alignment_chance")]
         summed = {name: over_seeds(name, [record[name] for record in records]) for name in names}
         curve.append({"length": records[0]["length"], **summed})
     return Group(settings, runs, figures, curve)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
 from attention_lab.data.batches import Batch
-from attention_lab.evaluation.ablation import all_heads, silenced
-from attention_lab.evaluation.scoring import teacher_forced
+from attention_lab.evaluation.ablation import all_heads, silenced, what_is_left
 from attention_lab.metrics.alignment import Head, HeadScores
 from attention_lab.models.model import Intervention, SequenceModel
 from attention_lab.tasks.vocabulary import PAD
@@ -19,7 +19,7 @@ _ALIGNED = 0.9
 
 
 def cut_edges(
-    network: SequenceModel[Any], scores: HeadScores, batches: Sequence[Batch], device: torch.device, seed: int
+    network: SequenceModel[Any], validated: HeadScores, batches: Sequence[Batch], device: torch.device, seed: int
 ) -> dict[str, Any]:
     """Returns what is left when all aligned heads lose everything, only their gold edges, or as many random ones.
 
@@ -28,7 +28,7 @@ def cut_edges(
 
     Args:
         network: what to intervene on.
-        scores: each head's alignment; where none is aligned, all heads are cut.
+        validated: each head's alignment on the validation split; where none is aligned, all heads are cut.
         batches: the sequences to answer.
         device: where to run.
         seed: decides the random edges.
@@ -38,24 +38,21 @@ def cut_edges(
         `without_gold_edges` and `without_random_edges` the `exact_match` and `token_accuracy` that are left.
     """
     heads = all_heads(network)
-    aligned = [head for head in heads if scores.of(head)["hit_rate"] >= _ALIGNED]
+    aligned = [head for head in heads if validated.of(head)["hit_rate"] >= _ALIGNED]
     cut = aligned or heads
     counts = [module.num_heads for module in network.alignment_layers]
-    generator = torch.Generator().manual_seed(seed)
+    generator = np.random.default_rng(seed)
     left = {
-        "intact": teacher_forced(network, batches, device),
-        "without_heads": teacher_forced(silenced(network, cut), batches, device),
-        "without_gold_edges": teacher_forced(
+        "intact": what_is_left(network, batches, device),
+        "without_heads": what_is_left(silenced(network, cut), batches, device),
+        "without_gold_edges": what_is_left(
             network, batches, device, lambda batch: _closed(cut, counts, batch, batch.alignment)
         ),
-        "without_random_edges": teacher_forced(
+        "without_random_edges": what_is_left(
             network, batches, device, lambda batch: _closed(cut, counts, batch, _other_places(batch, generator))
         ),
     }
-    figures = {
-        name: {figure: found[figure] for figure in ("exact_match", "token_accuracy")} for name, found in left.items()
-    }
-    return {"aligned": [head._asdict() for head in aligned], "cut": [head._asdict() for head in cut], **figures}
+    return {"aligned": [head._asdict() for head in aligned], "cut": [head._asdict() for head in cut], **left}
 
 
 def _closed(heads: Sequence[Head], counts: Sequence[int], batch: Batch, places: Tensor) -> Intervention:
@@ -69,9 +66,15 @@ def _closed(heads: Sequence[Head], counts: Sequence[int], batch: Batch, places: 
     return closed
 
 
-def _other_places(batch: Batch, generator: torch.Generator) -> Tensor:
-    """Draws for each aligned target token a source token that is not the gold one; EOS counts as a source token."""
-    real = (batch.source != PAD).sum(dim=1, keepdim=True)
+def _other_places(batch: Batch, generator: np.random.Generator) -> Tensor:
+    """Draws for each aligned target token a source token that is not the gold one; EOS counts as a source token.
+
+    Numbers are drawn token by token, so that it makes no difference how rows are batched.
+    """
+    row, step = (batch.alignment >= 0).nonzero(as_tuple=True)
+    real = (batch.source != PAD).sum(dim=1)[row]
     # A step of 1 to S - 1 around the real source tokens never comes back to where it started.
-    step = (torch.rand(batch.alignment.shape, generator=generator) * (real - 1)).long() + 1
-    return torch.where(batch.alignment >= 0, (batch.alignment + step) % real, batch.alignment)
+    away = (torch.from_numpy(generator.random(len(row))) * (real - 1)).long() + 1
+    places = batch.alignment.clone()
+    places[row, step] = (batch.alignment[row, step] + away) % real
+    return places

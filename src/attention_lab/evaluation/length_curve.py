@@ -68,6 +68,9 @@ def length_curve(
     Raises:
         SettingError: there are no sequences of a length, or the network has no positions for them.
     """
+    for length in lengths:
+        # Before any is scored: the last one's mistake should not cost the minutes of the others.
+        check_length(network, task, data, length)
     records: list[dict[str, Any]] = []
     for length in lengths:
         batches = _batches(network, task, data, length, seed).loader("test")
@@ -79,7 +82,12 @@ def length_curve(
     return records
 
 
-def _batches(network: SequenceModel[Any], task: Task, data: DataSettings, length: int, seed: int) -> SequenceData:
+def check_length(network: SequenceModel[Any], task: Task, data: DataSettings, length: int) -> int:
+    """Returns how many tokens sources or targets have when sources have `length` symbols.
+
+    Raises:
+        SettingError: there are no such sequences, or the network has no positions for them.
+    """
     try:
         longest = (task.longest(length) if length < network.max_length else length) + 1
     except ValueError as error:
@@ -88,6 +96,11 @@ def _batches(network: SequenceModel[Any], task: Task, data: DataSettings, length
         raise SettingError(f"lengths={length} needs more than the {network.max_length} positions that the network has")
     if data.unique_symbols and length > data.vocab_size:
         raise SettingError(f"lengths={length} needs as many different symbols; there are {data.vocab_size}")
+    return longest
+
+
+def _batches(network: SequenceModel[Any], task: Task, data: DataSettings, length: int, seed: int) -> SequenceData:
+    longest = check_length(network, task, data, length)
     batch_size = max(1, min(data.batch_size, _MAX_TOKENS // longest))
     this_long = replace(data, min_length=length, max_length=length, batch_size=batch_size)
     try:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attention_lab.data.batches import Batch, SequenceRows, readable_rows
 from attention_lab.evaluation.ablation import ablate_heads
-from attention_lab.evaluation.scoring import accuracy, best_head_scores
+from attention_lab.evaluation.scoring import accuracy, head_scores
 from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.mixture import Mixture
 from attention_lab.tasks.task import Task
@@ -36,7 +36,8 @@ def each_task(
     Returns:
         `task`, `sequences` (how many), `token_accuracy`, `exact_match`, `decoded_exact_match`, the best head's
         `alignment_hit_rate` and `alignment_mass`, `best_head` (which that is), and `heads` (the records of
-        `ablate_heads`). A task that no sequence asks for is left out.
+        `ablate_heads`). A task that no sequence of a split asks for is
+        left out.
     """
     if not isinstance(task, Mixture):
         return []
@@ -45,7 +46,8 @@ def each_task(
         chosen, asked = (_asking_for(task, number, batches) for batches in (validation, test))
         if not chosen or not asked:
             continue
-        best, scores = best_head_scores(network, chosen, asked, device)
+        best = head_scores(network, chosen, device).best(network.alignment_attention)
+        scores = head_scores(network, asked, device)
         figures = accuracy(network, asked, device)
         del figures["loss"]
         aligned = scores.of(best)

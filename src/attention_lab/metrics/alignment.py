@@ -37,10 +37,10 @@ class HeadScores(NamedTuple):
         mass_p5: what that weight reaches for all but the worst 5 % of them: the 5th percentile, to 0.0005 (0 to 1).
         mass_min: its smallest value (0 to 1).
         alignment_error_rate: 1 - 2 |A and G| / (|A| + |G|) with the gold links G and a link in A from each target token
-            to the token of its largest weight; looking at EOS links it to nothing (0 to 1; 1 - 1/n). Och and Ney 2003,
-            with every gold link sure.
+            to the token of its largest weight; looking at EOS links it to nothing (0 to 1; 1 - 2/(2n - 1) for looks at
+            random). Och and Ney 2003, with every gold link sure.
         entropy: mean entropy of a token's weights, divided by log n (0 to 1; 1). Ghader and Monz 2017.
-        confidence: mean largest weight (1/n to 1; 1/n). Voita et al. 2019.
+        confidence: mean largest weight (1/n to 1; 1/n). Voita et al. 2019, who leave EOS out.
         chance: mean of 1/n, the same for every head.
     """
 
@@ -141,7 +141,7 @@ class AlignmentScores(Metric):
         self.mass_counts[layer] += bins.flatten().bincount(minlength=heads * (_BINS + 1)).view(heads, -1)
         # The only token that there is leaves nothing to be uncertain about: 0 whatever it is divided by.
         most = keys.clamp(min=2).double().log()[:, None]
-        self.entropy[layer] += (torch.special.entr(weights).double().sum(dim=-1) / most).sum(dim=0)
+        self.entropy[layer] += (torch.special.entr(weights).sum(dim=-1, dtype=torch.float64) / most).sum(dim=0)
         self.confidence[layer] += largest.double().sum(dim=0)
 
     def compute(self) -> Float[Tensor, "8 layers H"]:
@@ -166,5 +166,5 @@ class AlignmentScores(Metric):
         return torch.where(counted, torch.stack(list(figures)), torch.nan)
 
     def heads(self) -> HeadScores:
-        """Returns the same under their names."""
-        return HeadScores(*self.compute())
+        """Returns the same under their names, on the CPU."""
+        return HeadScores(*self.compute().cpu())

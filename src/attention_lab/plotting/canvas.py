@@ -34,8 +34,8 @@ def save(figure: Figure, file: Path, pdf: bool = False) -> None:
         file: where to, without a suffix.
         pdf: write the PDF, too.
     """
-    figure.savefig(file.with_name(file.name + ".png"), dpi=150)
+    figure.savefig(file.with_name(file.name + ".png"), dpi=150, bbox_inches="tight")
     if pdf:
         # Type 42 keeps letters as letters; the default, type 3, is refused by some publishers.
         with rc_context({"pdf.fonttype": 42}):
-            figure.savefig(file.with_name(file.name + ".pdf"))
+            figure.savefig(file.with_name(file.name + ".pdf"), bbox_inches="tight")

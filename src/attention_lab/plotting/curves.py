@@ -15,11 +15,12 @@ _LINES = {
     "token_accuracy": ("token accuracy", GREY, "^--"),
     "alignment_mass": ("mass on the gold token, best head", GOLD, "D-"),
 }
-_PANELS = {
+PANELS = {
     "decoded_exact_match": "exact match, decoded",
     "token_accuracy": "token accuracy",
     "alignment_mass": "mass on the gold token, best head",
 }
+"""What is compared over length, and what it is called."""
 
 
 class SeedsCurve(NamedTuple):
@@ -55,17 +56,17 @@ def draw_length_curve(records: Sequence[dict[str, Any]], trained: tuple[int, int
     return figure
 
 
-def draw_comparison(curves: Sequence[SeedsCurve], trained: tuple[int, int]) -> Figure:
+def draw_comparison(curves: Sequence[SeedsCurve], trained: tuple[int, int] | None) -> Figure:
     """Draws several kinds of runs over each other: lines are means over seeds, bands reach down to the worst seed.
 
     Args:
         curves: one a kind.
-        trained: shortest and longest length that all of them were trained on, in symbols.
+        trained: shortest and longest length that all of them were trained on, in symbols; None if there is none.
     """
-    figure = new_figure(11.0, 3.6 + 0.2 * len(curves))
-    panels = figure.subplots(1, len(_PANELS), sharey=True)
+    figure = new_figure(11.0, 3.7 + 0.2 * len(curves))
+    panels = figure.subplots(1, len(PANELS), sharey=True)
     lengths = sorted({length for curve in curves for length in curve.lengths})
-    for axes, (name, title) in zip(panels, _PANELS.items(), strict=True):
+    for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
         _length_axes(axes, lengths, trained)
         for number, curve in enumerate(curves):
             colour = SERIES[number % len(SERIES)]
@@ -74,12 +75,13 @@ def draw_comparison(curves: Sequence[SeedsCurve], trained: tuple[int, int]) -> F
             axes.fill_between(curve.lengths, curve.worst[name], curve.means[name], color=colour, alpha=0.15, lw=0)
         axes.set_title(title, fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=8, frameon=False, loc="outside lower center", ncols=2)
+    figure.legend(handles, labels, fontsize=8, frameon=False, loc="outside lower left", ncols=1)
     return figure
 
 
-def _length_axes(axes: Axes, lengths: Sequence[int], trained: tuple[int, int]) -> None:
-    axes.axvspan(max(trained[0], 0.9), trained[1], color="#f1f3f5", label="lengths of training")
+def _length_axes(axes: Axes, lengths: Sequence[int], trained: tuple[int, int] | None) -> None:
+    if trained is not None:
+        axes.axvspan(*trained, color="#f1f3f5", label="lengths of training")
     axes.set_xscale("log", base=2)
     axes.set_xticks(lengths)
     axes.xaxis.set_major_formatter(ScalarFormatter())

@@ -27,8 +27,9 @@ def draw_heads(
         cuts: what `cut_edges` found.
         chance: mass of a head that looks everywhere alike.
     """
-    figure = new_figure(11.0, 3.4)
-    alone, joint, edges = figure.subplots(1, 3, width_ratios=(max(1.2, 0.25 * len(heads)), 1, 1.1))
+    one_by_one = max(4.0, 0.35 * len(heads))
+    figure = new_figure(one_by_one + 7.0, 3.4)
+    alone, joint, edges = figure.subplots(1, 3, width_ratios=(one_by_one, 3.3, 3.7))
     _draw_one_by_one(alone, heads, chance)
     counts = [record["silenced"] for record in together]
     joint.plot(counts, [record["exact_match"] for record in together], "o-", color=BLUE, label="exact match")

@@ -11,12 +11,12 @@ from attention_lab.report.markup import fill, table
 from attention_lab.report.tables import COLUMNS, table_of_groups
 
 
-def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int], path: Path) -> None:
+def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | None, path: Path) -> None:
     """Writes `report.html` for a comparison.
 
     Args:
         groups: what is compared.
-        trained: shortest and longest length that all of them were trained on, in symbols.
+        trained: shortest and longest length that all of them were trained on, in symbols; None if there is none.
         path: where to write.
     """
     runs = [

@@ -22,8 +22,8 @@ def fill(template: str, data: Any, **parts: str) -> str:
     return Template(folder.joinpath(template).read_text(encoding="utf-8")).substitute(
         style=folder.joinpath("style.css").read_text(encoding="utf-8"),
         plotly=get_plotlyjs(),
-        # A closing tag in the data would end the script that holds it.
-        data=json.dumps(data).replace("</", "<\\/"),
+        # A tag in the data would end the script that holds it, or begin another.
+        data=json.dumps(data, allow_nan=False).replace("<", "\\u003c"),
         **parts,
     )
 

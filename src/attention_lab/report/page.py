@@ -7,18 +7,17 @@ from typing import Any
 
 import yaml
 
+from attention_lab.metrics.alignment import Head
+from attention_lab.plotting.heads import CUTS
 from attention_lab.plotting.labels import map_view
 from attention_lab.plotting.samples import Sample
 from attention_lab.report.figures import MappedExample
 from attention_lab.report.files import write_text
 from attention_lab.report.markup import fill, table
+from attention_lab.tasks.vocabulary import token_labels
 
-_CUTS = {
-    "intact": "intact",
-    "without_heads": "these heads<br>silenced",
-    "without_gold_edges": "only their gold<br>edges cut",
-    "without_random_edges": "as many random<br>edges cut",
-}
+_NEEDED = 0.05
+"""Without a needed head more than this share of sequences is lost."""
 _ALIGNMENT = {
     "hit_rate": "hit rate",
     "mass": "mass",
@@ -49,7 +48,7 @@ def write_page(
         path: where to write.
     """
     data = {
-        "cuts": [{"name": name, **report["interventions"][key]} for key, name in _CUTS.items()],
+        "cuts": [{"name": name.replace("\n", "<br>"), **report["interventions"][key]} for key, name in CUTS.items()],
         "together": report["interventions"]["together"],
         "curve": report["length_curve"],
         "trained": trained,
@@ -88,24 +87,34 @@ def _baselines(report: dict[str, Any]) -> str:
 def _evidence(report: dict[str, Any]) -> str:
     cuts = report["interventions"]
     aligned, count = len(cuts["aligned"]), len(cuts["cut"])
-    left = {name: f"{cuts[name]['exact_match']:.3f}" for name in _CUTS}
-    alone = [head for head in report["heads"] if head["exact_match_without"] < cuts["intact"]["exact_match"] / 2]
+    left = {name: f"{cuts[name]['exact_match']:.3f}" for name in CUTS}
     who = (
         f"{aligned} of {len(report['heads'])} heads put their largest weight on the gold token for at least nine "
-        "target tokens in ten; they are taken together."
+        "target tokens in ten (on the validation split); they are taken together."
         if aligned
         else "No head hits nine gold tokens in ten by itself, so all heads are taken together."
-    )
-    shared = (
-        f"Without a single one of {len(alone)} of the heads exact match falls below half; each of these is needed."
-        if alone
-        else "No single head is needed: the heads share the work, and the others stand in for any one of them."
     )
     return (
         f"{who} Exact match is {left['intact']} with all edges in place, {left['without_heads']} when "
         f"{'these heads are' if count > 1 else 'this head is'} silenced, {left['without_gold_edges']} when only the "
         f"edges to the gold tokens are cut, and {left['without_random_edges']} when as many edges to other tokens are. "
-        f"{shared}"
+        f"{_who_is_needed(report)}"
+    )
+
+
+def _who_is_needed(report: dict[str, Any]) -> str:
+    heads, intact = report["heads"], report["interventions"]["intact"]["exact_match"]
+    if intact < _NEEDED:
+        return "Next to nothing is answered right, so no head can be missed."
+    lost = {_address(head): intact - head["exact_match_with_mean"] for head in heads}
+    needed = [f"{name} (by {loss:.3f})" for name, loss in lost.items() if loss > _NEEDED]
+    if needed:
+        return f"Exact match falls when a single head always says its mean: {'; '.join(needed)}."
+    if len(heads) == 1:
+        return "There is but one head, and it is not needed."
+    return (
+        f"No single head is needed: with any one of them at its mean exact match falls by {max(lost.values()):.3f} at "
+        "most, since the others stand in for it."
     )
 
 
@@ -135,7 +144,7 @@ def _tasks(tasks: Sequence[dict[str, Any]]) -> str:
         f"mass {task['alignment_mass']:.4f}."
         for task in tasks
     ]
-    columns = [f"{task['task']}: {what}" for task in tasks for what in ("hit rate", "mass", "exact match lost")]
+    columns = [f"{task['task']}: {what}" for task in tasks for what in ("hit rate", "mass", "exact match lost, mean")]
     rows = [
         [_address(tasks[0]["heads"][number])]
         + [figure for task in tasks for figure in _served(task, task["heads"][number])]
@@ -154,7 +163,7 @@ def _served(task: dict[str, Any], head: dict[str, Any]) -> list[str]:
 
 
 def _address(head: dict[str, Any]) -> str:
-    return f"{head['attention']}, layer {head['layer']}, head {head['head']}"
+    return str(Head(head["attention"], head["layer"], head["head"]))
 
 
 def _samples(samples: Sequence[Sample]) -> str:
@@ -202,5 +211,5 @@ def _viewed(number: int, example: Any, maps: Any) -> dict[str, Any]:
                 ],
             }
         )
-    source = map_view("encoder_self", 0, example).labels.queries
-    return {"name": f"{number}: {' '.join(source)}", "attentions": attentions}
+    source = _capped(token_labels(example.source[0].tolist()), most=24)
+    return {"name": f"{number}: {source}", "attentions": attentions}
