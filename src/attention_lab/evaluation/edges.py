@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
 from torch import Tensor
 
 from attention_lab.data.batches import Batch
@@ -40,29 +39,29 @@ def cut_edges(
     heads = all_heads(network)
     aligned = [head for head in heads if validated.of(head)["hit_rate"] >= _ALIGNED]
     cut = aligned or heads
-    counts = [module.num_heads for module in network.alignment_layers]
     generator = np.random.default_rng(seed)
     left = {
         "intact": what_is_left(network, batches, device),
         "without_heads": what_is_left(silenced(network, cut), batches, device),
         "without_gold_edges": what_is_left(
-            network, batches, device, lambda batch: _closed(cut, counts, batch, batch.alignment)
+            network, batches, device, lambda batch: _closed(network, cut, batch, batch.alignment)
         ),
         "without_random_edges": what_is_left(
-            network, batches, device, lambda batch: _closed(cut, counts, batch, _other_places(batch, generator))
+            network, batches, device, lambda batch: _closed(network, cut, batch, _other_places(batch, generator))
         ),
     }
     return {"aligned": [head._asdict() for head in aligned], "cut": [head._asdict() for head in cut], **left}
 
 
-def _closed(heads: Sequence[Head], counts: Sequence[int], batch: Batch, places: Tensor) -> Intervention:
+def _closed(network: SequenceModel[Any], heads: Sequence[Head], batch: Batch, places: Tensor) -> Intervention:
     """Closes for each target token the edge to one source token, in some heads; none where the place is negative."""
     here = torch.arange(batch.source.size(1)) == places[..., None]
     closed: dict[tuple[str, int], Tensor] = {}
-    for attention, layer, head in heads:
-        shape = (len(here), counts[layer], *here.shape[1:])
-        allowed: Bool[Tensor, "B H T S"] = closed.setdefault((attention, layer), torch.ones(shape, dtype=torch.bool))
-        allowed[:, head] = ~here
+    for layer, module in enumerate(network.alignment_layers):
+        own = [head.head for head in heads if head.layer == layer]
+        allowed = torch.ones(len(here), module.num_heads, *here.shape[1:], dtype=torch.bool)
+        allowed[:, own] = ~here[:, None]
+        closed[network.alignment_attention, layer] = network.alignment_mask(allowed)
     return closed
 
 

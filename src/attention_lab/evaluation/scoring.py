@@ -122,4 +122,4 @@ def _maps(network: SequenceModel[Any], source: Tensor, target: Tensor) -> Iterat
     for begin in range(0, target.size(1), rows_at_a_time):
         rows = slice(begin, begin + rows_at_a_time)
         output, state = network.step(target[:, rows], state, need_weights=True)
-        yield output.attention[network.alignment_attention], rows
+        yield network.alignment_maps(output.attention, output.logits.size(1), source.size(1)), rows

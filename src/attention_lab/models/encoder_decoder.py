@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need": an encoder, a decoder, and cross-attention between them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Integer
@@ -12,7 +12,8 @@ from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.models.blocks import CAUSAL, AttentionFactory, DecoderBlock, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
-from attention_lab.models.model import Intervention, ModelOutput, SequenceModel, attention_maps
+from attention_lab.models.initialisation import draw_xavier
+from attention_lab.models.model import Axis, Intervention, ModelOutput, SequenceModel, attention_maps
 from attention_lab.positions.coordinates import from_start
 from attention_lab.positions.position import Placed
 from attention_lab.positions.sinusoidal import PositionalEncoding
@@ -40,8 +41,7 @@ class DecodingState(NamedTuple):
 class EncoderDecoder(SequenceModel[DecodingState]):
     """An encoder-decoder Transformer (Vaswani et al. 2017, figure 1), post-norm.
 
-    Its attentions are called `encoder_self`, `decoder_self` and `decoder_cross`. Matrices are drawn Xavier-uniform, as
-    in `torch.nn.Transformer`; with `nn.Linear`'s own narrower draw the heads take several times as long to align.
+    Its attentions are called `encoder_self`, `decoder_self` and `decoder_cross`.
 
     Args:
         num_tokens: how many token ids there are, specials included (V).
@@ -59,12 +59,18 @@ class EncoderDecoder(SequenceModel[DecodingState]):
     """
 
     alignment_attention = "decoder_cross"
+    needs: ClassVar[tuple[str, ...]] = ("causal", "cross")
+    axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {
+        "encoder_self": ("source", "source"),
+        "decoder_self": ("target", "target"),
+        "decoder_cross": ("to say", "source"),
+    }
 
     def __init__(
         self,
         num_tokens: int,
         d_model: int = 128,
-        num_heads: int = 8,
+        num_heads: int = 4,
         num_layers: int = 1,
         d_ff: int = 256,
         dropout: float = 0.0,
@@ -87,10 +93,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         )
         self.output = nn.Linear(d_model, num_tokens)
         self.max_length = source_position.max_len
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
+        draw_xavier(self)
 
     @property
     def alignment_layers(self) -> Sequence[MultiHeadAttention]:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
@@ -17,6 +17,10 @@ AttentionMaps = dict[str, tuple[Tensor, ...]]
 
 Intervention = Mapping[tuple[str, int], Bool[Tensor, "..."]]
 """For an attention and a layer: True where a head may still attend, broadcastable to (B, H, L, S)."""
+
+
+Axis = Literal["source", "target", "to say", "to say in place", "source, target", "source, to say"]
+"""What stands along a side of a map: tokens that are read, or those to be said after each."""
 
 
 class ModelOutput(NamedTuple):
@@ -42,6 +46,15 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
 
     alignment_attention: str
     """The attention whose rows are the target tokens to say and whose columns are the source tokens."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """What its attention must be able to be: `causal`, `cross`."""
+
+    axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {}
+    """What the rows and the columns of each attention's maps are."""
+
+    says_at_most_its_source: ClassVar[bool] = False
+    """Whether targets may not be longer than their sources."""
 
     @property
     @abstractmethod
@@ -79,6 +92,20 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
         Reading a target in pieces gives what `forward` gives, with maps of L rows at a time. The state it was given is
         used up.
         """
+
+    def alignment_maps(self, attention: AttentionMaps, num_targets: int, num_sources: int) -> tuple[Tensor, ...]:
+        """Returns, layer by layer, the part of the maps that leads from target to source, (B, H, T, S).
+
+        Args:
+            attention: the maps of some target tokens.
+            num_targets: how many these are (T).
+            num_sources: how many source tokens there are (S), EOS and padding included.
+        """
+        return attention[self.alignment_attention]
+
+    def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
+        """Returns an intervention that closes, of the edges from target to source, those not allowed."""
+        return allowed
 
     def __call__(
         self, source: Tensor, target: Tensor, *, need_weights: bool = False, intervention: Intervention | None = None

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attention_lab.data.batches import Batch
+from attention_lab.models.model import Axis
 from attention_lab.plotting.attention_grid import MapLabels
 from attention_lab.tasks.vocabulary import token_labels
 
@@ -35,48 +36,59 @@ class MapView(NamedTuple):
         return weights[:, self.rows, self.columns]
 
 
-def map_view(attention: str, layer: int, example: Batch, most: int = _MOST) -> MapView:
-    """Returns what to show of an attention of an encoder-decoder.
+def map_view(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch, most: int = _MOST) -> MapView:
+    """Returns what to show of an attention.
 
-    In cross-attention a row is named after the token that it must say, so that on a right alignment row and column
-    carry the same name; in self-attention rows and columns are the tokens that are read. Of a long map the first rows
-    are shown, and the columns where these should look.
+    A row at which something is said is named after that, so that on a right alignment row and column carry the same
+    name; other rows, and all columns, are the tokens that are read. Of a long map the first such rows are shown, and
+    the columns where these should look.
 
     Args:
-        attention: `encoder_self`, `decoder_self` or `decoder_cross`.
+        attention: its name.
         layer: from 0.
+        axes: what its rows and its columns are, from `SequenceModel.axes`.
         example: a batch of one, without padding.
         most: rows and columns to show at most.
     """
-    labels = _labels(attention, layer, example)
-    rows, columns = slice(0, most), slice(0, most)
+    labels = _labels(attention, layer, axes, example)
     num_rows, num_columns = len(labels.queries), len(labels.keys)
     if max(num_rows, num_columns) <= most:
-        return MapView(labels, rows, columns, "")
-    wanted = [column for column in (labels.gold or [])[rows] if column is not None]
-    if wanted:
-        begin = max(0, min(median_high(wanted) - most // 2, num_columns - most))
-        columns = slice(begin, begin + most)
-    shown = range(num_columns)[columns]
-    cut = f"rows 1 to {min(most, num_rows)} of {num_rows}, columns {shown[0] + 1} to {shown[-1] + 1} of {num_columns}"
-    gold = labels.gold and [
-        column - shown[0] if column is not None and column in shown else None for column in labels.gold[rows]
-    ]
+        return MapView(labels, slice(0, num_rows), slice(0, num_columns), "")
+    gold = labels.gold or [None] * num_rows
+    first = next((row for row, column in enumerate(gold) if column is not None), 0)
+    rows = slice(max(0, min(first, num_rows - most)), min(first + most, num_rows))
+    wanted = [column for column in gold[rows] if column is not None]
+    begin = max(0, min(median_high(wanted) - most // 2, num_columns - most)) if wanted else 0
+    columns = range(begin, min(begin + most, num_columns))
+    cut = f"rows {rows.start + 1} to {rows.stop} of {num_rows}, columns {begin + 1} to {columns.stop} of {num_columns}"
+    inside = [column - begin if column is not None and column in columns else None for column in gold[rows]]
     part = labels._replace(
-        title=f"{labels.title} ({cut})", queries=labels.queries[rows], keys=labels.keys[columns], gold=gold
+        title=f"{labels.title} ({cut})",
+        queries=labels.queries[rows],
+        keys=labels.keys[begin : columns.stop],
+        gold=labels.gold and inside,
     )
-    return MapView(part, rows, columns, cut)
+    return MapView(part, rows, slice(begin, columns.stop), cut)
 
 
-def _labels(attention: str, layer: int, example: Batch) -> MapLabels:
+def _labels(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch) -> MapLabels:
     title = f"{attention}, layer {layer}: {_SCALE}"
-    source = token_labels(example.source[0].tolist())
-    if attention == "encoder_self":
-        return MapLabels(title, source, source, None, "source", "attends to source")
-    if attention == "decoder_self":
-        target = token_labels(example.target[0].tolist())
-        return MapLabels(title, target, target, None, "target read", "attends to target")
-    gold = [position if position >= 0 else None for position in example.alignment[0].tolist()]
-    said = token_labels(example.labels[0].tolist())
+    source, target, said = (token_labels(part[0].tolist()) for part in (example.source, example.target, example.labels))
+    along: dict[Axis, list[str]] = {
+        "source": source,
+        "target": target,
+        "to say": said,
+        # There may be more places than there is to say.
+        "to say in place": said + [""] * (len(source) - len(said)),
+        "source, target": source + target,
+        "source, to say": source + said,
+    }
+    queries, keys = axes
+    rows, columns = along[queries], along[keys]
+    if "to say" not in queries:
+        return MapLabels(title, rows, columns, None, f"{queries} read", f"attends to {keys}")
+    before = len(source) if queries == "source, to say" else 0
+    gold = [place if place >= 0 else None for place in example.alignment[0].tolist()]
+    gold = [None] * before + gold + [None] * (len(rows) - before - len(gold))
     title += ", outlined = the token it comes from"
-    return MapLabels(title, said, source, gold, "target to say", "attends to source")
+    return MapLabels(title, rows, columns, gold, queries, f"attends to {keys}")

@@ -53,7 +53,7 @@ def write_page(
         "curve": report["length_curve"],
         "trained": trained,
         "best": report["best_head"],
-        "examples": [_viewed(number, *example) for number, example in enumerate(mapped)],
+        "examples": [_viewed(number, example) for number, example in enumerate(mapped)],
     }
     page = fill(
         "page.html",
@@ -190,11 +190,11 @@ def _capped(tokens: Sequence[str], most: int = 64) -> str:
     return " ".join(tokens[:most]) + (f" … and {rest} more" if rest > 0 else "")
 
 
-def _viewed(number: int, example: Any, maps: Any) -> dict[str, Any]:
+def _viewed(number: int, mapped: MappedExample) -> dict[str, Any]:
     """Returns an example's maps as the viewer wants them."""
     attentions: list[dict[str, Any]] = []
-    for name, layers in maps.items():
-        view = map_view(name, 0, example)
+    for name, layers in mapped.maps.items():
+        view = map_view(name, 0, mapped.axes[name], mapped.example)
         attentions.append(
             {
                 "name": name,
@@ -211,5 +211,5 @@ def _viewed(number: int, example: Any, maps: Any) -> dict[str, Any]:
                 ],
             }
         )
-    source = _capped(token_labels(example.source[0].tolist()), most=24)
+    source = _capped(token_labels(mapped.example.source[0].tolist()), most=24)
     return {"name": f"{number}: {source}", "attentions": attentions}

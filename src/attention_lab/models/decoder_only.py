@@ -1,0 +1,181 @@
+"""One causal stack that reads the source and then says the target: the architecture of GPT."""
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from attention_lab.attention.key_values import Cache
+from attention_lab.attention.mask import Mask
+from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.models.blocks import AttentionFactory, TransformerBlock
+from attention_lab.models.embedding import Embedding, PositionFactory
+from attention_lab.models.initialisation import draw_xavier
+from attention_lab.models.model import AttentionMaps, Axis, Intervention, ModelOutput, SequenceModel, attention_maps
+from attention_lab.positions.position import Placed
+from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.tasks.vocabulary import PAD
+
+
+class ReadingState(NamedTuple):
+    """What the stack keeps of everything read so far.
+
+    Attributes:
+        history: what each layer's attention keeps.
+        real: which tokens so far are not padding.
+        moved: how far each row's source was moved to the right; None if none was.
+        num_sources: how many tokens sources have, padding included.
+    """
+
+    history: tuple[Cache, ...]
+    real: Bool[Tensor, "B N"]
+    moved: Integer[Tensor, " B"] | None
+    num_sources: int
+
+
+class DecoderOnly(SequenceModel[ReadingState]):
+    """A causal Transformer (Radford et al. 2018) on the source, its EOS as separator, BOS and the target; post-norm.
+
+    Its attention is called `self`; rows and columns are the source's tokens and then the target's. Loss is on the
+    target only. Sources that are padded on the right are moved up to their targets, so that every row is as if there
+    were no padding, also to a mechanism that counts neighbours; maps have the source's tokens where they were given.
+
+    Args:
+        num_tokens: how many token ids there are, specials included (V).
+        d_model: model width D.
+        num_heads: heads of every attention; must divide `d_model`.
+        num_layers: layers of the stack.
+        d_ff: width of the feed-forward layers.
+        dropout: probability of dropping an activation or an attention weight while training.
+        attention: builds an attention from (d_model, num_heads, dropout).
+        position: builds the position code.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    alignment_attention = "self"
+    needs: ClassVar[tuple[str, ...]] = ("causal",)
+    axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {"self": ("source, to say", "source, target")}
+
+    def __init__(
+        self,
+        num_tokens: int,
+        d_model: int = 128,
+        num_heads: int = 4,
+        num_layers: int = 2,
+        d_ff: int = 256,
+        dropout: float = 0.0,
+        *,
+        attention: AttentionFactory = MultiHeadAttention,
+        position: PositionFactory = PositionalEncoding,
+    ) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"num_layers={num_layers} must be at least 1")
+        code = position(d_model, num_heads=num_heads, causal=True)
+        self.embedding = Embedding(num_tokens, d_model, dropout, code)
+        self.blocks = nn.ModuleList(
+            TransformerBlock(d_model, num_heads, d_ff, dropout, attention=attention) for _ in range(num_layers)
+        )
+        self.output = nn.Linear(d_model, num_tokens)
+        # A source and its target share the positions.
+        self.max_length = code.max_len // 2
+        draw_xavier(self)
+
+    @property
+    def alignment_layers(self) -> Sequence[MultiHeadAttention]:
+        return [block.attn for block in self._blocks()]
+
+    def forward(
+        self,
+        source: Integer[Tensor, "B S"],
+        target: Integer[Tensor, "B T"],
+        *,
+        need_weights: bool = False,
+        intervention: Intervention | None = None,
+    ) -> ModelOutput:
+        state, source = self._nothing(source)
+        tokens = torch.cat([source, target], dim=1)
+        output, _ = self._read(tokens, state, need_weights, intervention or {})
+        return output._replace(logits=output.logits[:, source.size(1) :])
+
+    def begin(self, source: Integer[Tensor, "B S"]) -> ReadingState:
+        state, source = self._nothing(source)
+        return self._read(source, state, need_weights=False, closed={})[1]
+
+    def step(
+        self, tokens: Integer[Tensor, "B L"], state: ReadingState, *, need_weights: bool = False
+    ) -> tuple[ModelOutput, ReadingState]:
+        return self._read(tokens, state, need_weights, closed={})
+
+    def alignment_maps(self, attention: AttentionMaps, num_targets: int, num_sources: int) -> tuple[Tensor, ...]:
+        return tuple(weights[:, :, -num_targets:, :num_sources] for weights in attention["self"])
+
+    def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
+        return functional.pad(allowed, (0, allowed.size(2), allowed.size(3), 0), value=True)
+
+    def _nothing(self, source: Tensor) -> tuple[ReadingState, Tensor]:
+        """Returns the state before anything is read, and the source with its padding moved to the left."""
+        history = tuple(block.attn.new_cache() for block in self._blocks())
+        nothing = torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
+        behind = (source.flip(1) != PAD).int().argmax(dim=1)
+        if not bool(behind.any()):
+            return ReadingState(history, nothing, None, source.size(1)), source
+        return ReadingState(history, nothing, behind, source.size(1)), source.gather(1, _places(source, -behind))
+
+    def _read(
+        self, tokens: Tensor, state: ReadingState, need_weights: bool, closed: Intervention
+    ) -> tuple[ModelOutput, ReadingState]:
+        so_far = torch.cat([state.real, tokens != PAD], dim=1)
+        places = (so_far.cumsum(dim=1) - 1).clamp(min=0)
+        here = places[:, state.real.size(1) :]
+        code = self.embedding.position
+        new, placed = Placed(code, here, here), Placed(code, here, places)
+        # Where nothing is padded, fused kernels need no matrix for what they hide.
+        mask = Mask(keys=None if bool(so_far.all()) else so_far, causal=True)
+        x = self.embedding(tokens, here)
+        maps: list[Tensor | None] = []
+        for layer, block in enumerate(self._blocks()):
+            history = state.history[layer].append(block.attn.project(x, x, new))
+            allowed = closed.get(("self", layer))
+            seen = mask._replace(allowed=None if allowed is None else _as_moved(allowed, state))
+            x, weights = block.read(x, history, seen, need_weights=need_weights, placed=placed)
+            maps.append(None if weights is None else _as_given(weights, state))
+        return ModelOutput(self.output(x), attention_maps({"self": maps})), state._replace(real=so_far)
+
+    def _blocks(self) -> list[TransformerBlock]:
+        return [block for block in self.blocks if isinstance(block, TransformerBlock)]
+
+
+def _places(like: Tensor, by: Integer[Tensor, " B"]) -> Integer[Tensor, "B S"]:
+    """Returns which column comes to stand where when all of a row are moved to the left, and around its end."""
+    size = like.size(1)
+    return (torch.arange(size, device=like.device) + by[:, None]) % size
+
+
+def _as_given(weights: Float[Tensor, "B H L N"], state: ReadingState) -> Float[Tensor, "B H L N"]:
+    """Returns maps whose source tokens stand where they were given."""
+    return weights if state.moved is None else _turned(weights, state.moved, state)
+
+
+def _as_moved(allowed: Bool[Tensor, "..."], state: ReadingState) -> Bool[Tensor, "..."]:
+    """Returns an intervention whose source tokens stand where they were moved to."""
+    if state.moved is None or allowed.size(-1) == 1:
+        return allowed
+    return _turned(allowed.expand(len(state.moved), *allowed.shape[1:]), -state.moved, state)
+
+
+def _turned(matrix: Tensor, by: Tensor, state: ReadingState) -> Tensor:
+    sources, rest = matrix[..., : state.num_sources], matrix[..., state.num_sources :]
+    columns = _places(sources[:, 0, 0], by)[:, None, None].expand(sources.shape)
+    matrix = torch.cat([sources.gather(-1, columns), rest], dim=-1)
+    if state.real.size(1) or matrix.size(2) == 1:
+        return matrix
+    # The first tokens that are read are the source's: rows are theirs as well.
+    sources, rest = matrix[:, :, : state.num_sources], matrix[:, :, state.num_sources :]
+    rows = _places(sources[:, 0, :, 0], by)[:, None, :, None].expand(sources.shape)
+    return torch.cat([sources.gather(2, rows), rest], dim=2)

@@ -1,0 +1,167 @@
+"""One stack that looks everywhere and says all of the target at once: the architecture of BERT."""
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Integer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from attention_lab.attention.key_values import KeyValues
+from attention_lab.attention.mask import Mask
+from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.models.blocks import AttentionFactory, TransformerBlock
+from attention_lab.models.embedding import Embedding, PositionFactory
+from attention_lab.models.initialisation import draw_xavier
+from attention_lab.models.model import AttentionMaps, Axis, Intervention, ModelOutput, SequenceModel, attention_maps
+from attention_lab.positions.coordinates import from_start
+from attention_lab.positions.position import Placed
+from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.tasks.vocabulary import EOS, PAD
+
+
+class SaidState(NamedTuple):
+    """Everything that is going to be said, and how much of it has been.
+
+    Attributes:
+        logits: of every source position.
+        inputs: what goes into each layer's attention.
+        memory: each layer's keys and values.
+        mask: which tokens are real.
+        places: their coordinates.
+        position: how many tokens were said.
+    """
+
+    logits: Float[Tensor, "B S V"]
+    inputs: tuple[Tensor, ...]
+    memory: tuple[KeyValues, ...]
+    mask: Mask
+    places: Integer[Tensor, "B S"]
+    position: int
+
+
+class EncoderOnly(SequenceModel[SaidState]):
+    """A bidirectional Transformer (Devlin et al. 2019) that says its i-th token at the source's i-th; post-norm.
+
+    Its attention is called `self`; a row is what is said there, a column a source token. All tokens are said in
+    parallel and none is read, so decoding is nothing but looking them up, and targets longer than their sources cannot
+    be said. Padding on the left would move what is said; sources are padded on the right.
+
+    Args:
+        num_tokens: how many token ids there are, specials included (V).
+        d_model: model width D.
+        num_heads: heads of every attention; must divide `d_model`.
+        num_layers: layers of the stack.
+        d_ff: width of the feed-forward layers.
+        dropout: probability of dropping an activation or an attention weight while training.
+        attention: builds an attention from (d_model, num_heads, dropout).
+        position: builds the position code.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    alignment_attention = "self"
+    needs: ClassVar[tuple[str, ...]] = ()
+    axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {"self": ("to say in place", "source")}
+    says_at_most_its_source = True
+
+    def __init__(
+        self,
+        num_tokens: int,
+        d_model: int = 128,
+        num_heads: int = 4,
+        num_layers: int = 1,
+        d_ff: int = 256,
+        dropout: float = 0.0,
+        *,
+        attention: AttentionFactory = MultiHeadAttention,
+        position: PositionFactory = PositionalEncoding,
+    ) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"num_layers={num_layers} must be at least 1")
+        code = position(d_model, num_heads=num_heads, causal=False)
+        self.embedding = Embedding(num_tokens, d_model, dropout, code)
+        self.blocks = nn.ModuleList(
+            TransformerBlock(d_model, num_heads, d_ff, dropout, attention=attention) for _ in range(num_layers)
+        )
+        self.output = nn.Linear(d_model, num_tokens)
+        self.max_length = code.max_len
+        draw_xavier(self)
+
+    @property
+    def alignment_layers(self) -> Sequence[MultiHeadAttention]:
+        return [block.attn for block in self._blocks()]
+
+    def forward(
+        self,
+        source: Integer[Tensor, "B S"],
+        target: Integer[Tensor, "B T"],
+        *,
+        need_weights: bool = False,
+        intervention: Intervention | None = None,
+    ) -> ModelOutput:
+        """Predicts every token of the target from the source alone; of the target only the length counts.
+
+        Raises:
+            ValueError: the target is longer than the source.
+        """
+        if target.size(1) > source.size(1):
+            raise ValueError(
+                f"a target of {target.size(1)} tokens cannot be said at a source of {source.size(1)}, EOS included"
+            )
+        state, maps = self._read(source, need_weights, intervention or {})
+        return ModelOutput(state.logits[:, : target.size(1)], attention_maps({"self": maps}))
+
+    def begin(self, source: Integer[Tensor, "B S"]) -> SaidState:
+        return self._read(source, need_weights=False, closed={})[0]
+
+    def step(
+        self, tokens: Integer[Tensor, "B L"], state: SaidState, *, need_weights: bool = False
+    ) -> tuple[ModelOutput, SaidState]:
+        """Says the next L tokens, whatever was read; beyond the source's end there is nothing to say but EOS."""
+        end = state.position + tokens.size(1)
+        rows = slice(state.position, end)
+        said = state.logits[:, rows]
+        nothing = functional.one_hot(
+            said.new_full((len(said), tokens.size(1) - said.size(1)), EOS).long(), said.size(2)
+        )
+        output = ModelOutput(torch.cat([said, nothing.to(said.dtype)], dim=1), {})
+        if need_weights:
+            output = output._replace(attention=attention_maps({"self": self._rows_of_maps(state, rows)}))
+        return output, state._replace(position=end)
+
+    def alignment_maps(self, attention: AttentionMaps, num_targets: int, num_sources: int) -> tuple[Tensor, ...]:
+        return tuple(weights[:, :, :num_targets] for weights in attention["self"])
+
+    def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
+        return functional.pad(allowed, (0, 0, 0, allowed.size(3) - allowed.size(2)), value=True)
+
+    def _read(self, source: Tensor, need_weights: bool, closed: Intervention) -> tuple[SaidState, list[Tensor | None]]:
+        real = source != PAD
+        mask, here = Mask(keys=real), from_start(real)
+        placed = Placed(self.embedding.position, here, here)
+        x = self.embedding(source, here)
+        inputs: list[Tensor] = []
+        memory: list[KeyValues] = []
+        maps: list[Tensor | None] = []
+        for layer, block in enumerate(self._blocks()):
+            inputs.append(x)
+            memory.append(block.attn.project(x, x, placed))
+            seen = mask._replace(allowed=closed.get(("self", layer)))
+            x, weights = block.read(x, memory[-1], seen, need_weights=need_weights, placed=placed)
+            maps.append(weights)
+        return SaidState(self.output(x), tuple(inputs), tuple(memory), mask, here, 0), maps
+
+    def _rows_of_maps(self, state: SaidState, rows: slice) -> list[Tensor | None]:
+        """Attends once more from a few tokens only, since all maps at once may be more than memory has room for."""
+        placed = Placed(self.embedding.position, state.places[:, rows], state.places)
+        return [
+            block.attn.attend(x[:, rows], memory, state.mask, placed=placed).weights
+            for block, x, memory in zip(self._blocks(), state.inputs, state.memory, strict=True)
+        ]
+
+    def _blocks(self) -> list[TransformerBlock]:
+        return [block for block in self.blocks if isinstance(block, TransformerBlock)]
