@@ -126,7 +126,7 @@ def _class(component: Component, base: type[T], section: str) -> Callable[..., T
     """
     target = component.get("_target_")
     kind = f"{section}._target_={target} is not a {base.__name__} of attention_lab"
-    match = re.fullmatch(r"(attention_lab(?:\.[a-z_]+)+)\.([A-Za-z]\w*)", target) if isinstance(target, str) else None
+    match = re.fullmatch(r"(attention_lab(?:\.[a-z_]\w*)+)\.([A-Za-z]\w*)", target) if isinstance(target, str) else None
     if match is None:
         raise SettingError(kind)
     try:
