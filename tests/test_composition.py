@@ -12,7 +12,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.composition import build_data, build_network, build_task, check_positions
+from attention_lab.compatibility import check_sequences
+from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError, build
 from attention_lab.configuration.settings import Component, DataSettings, TrainSettings
 from attention_lab.data.module import SequenceData
@@ -95,7 +96,7 @@ def test_every_combination_of_configs_is_built(
     settings = build(TrainSettings, composed(*overrides, "data.validation_size=7", "data.batch_size=5"), "")
     task = build_task(settings.task)
     built = build_network(settings.model, settings.attention, settings.position, settings.data)
-    check_positions(built, task, settings.data)
+    check_sequences(built, task, settings.data)
     batch = next(iter(build_data(task, settings.data, settings.seed).loader("validation")))
     with torch.no_grad():
         logits = built(batch.source, batch.target).logits
@@ -255,13 +256,13 @@ def test_a_foreign_module_is_not_even_imported(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("task", [Copy(), Reverse()])
 def test_the_longest_sequence_with_its_end_just_fits_the_positions(task: Copy | Reverse) -> None:
-    check_positions(network(), task, data_of(16))
+    check_sequences(network(), task, data_of(16))
 
 
 @pytest.mark.parametrize("max_length", [17, 101])
 def test_sequences_beyond_the_positions_are_refused(max_length: int) -> None:
     with pytest.raises(SettingError) as refusal:
-        check_positions(network(), Reverse(), data_of(max_length))
+        check_sequences(network(), Reverse(), data_of(max_length))
     assert str(refusal.value).startswith(f"data.max_length={max_length} ")
     assert f"{max_length + 1} tokens" in str(refusal.value)
     assert "position.max_len=17" in str(refusal.value)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from attention_lab import tasks
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.compatibility import check_parts
 from attention_lab.configuration.checking import SettingError, build, factory, settings_of
 from attention_lab.configuration.settings import Component, DataSettings
 from attention_lab.data.module import SequenceData
@@ -75,50 +76,23 @@ def build_network(
     model: Component, attention: Component, position: Component, data: DataSettings
 ) -> SequenceModel[Any]:
     """Builds the network that a config describes, with freshly drawn weights."""
+    model_class = _class(model, SequenceModel, "model")
+    attention_class = _class(attention, MultiHeadAttention, "attention")
+    position_class = _class(position, Position, "position")
+    check_parts(model_class, attention_class, position_class)
     make_attention: Callable[..., MultiHeadAttention] = factory(
-        _class(attention, MultiHeadAttention, "attention"),
-        _own_settings(attention),
-        "attention",
-        given_later=("d_model", "num_heads", "dropout"),
+        attention_class, _own_settings(attention), "attention", given_later=("d_model", "num_heads", "dropout")
     )
     make_position: Callable[..., Position] = factory(
-        _class(position, Position, "position"),
-        _own_settings(position),
-        "position",
-        given_later=("d_model", "num_heads", "causal"),
+        position_class, _own_settings(position), "position", given_later=("d_model", "num_heads", "causal")
     )
-    return build(
-        _class(model, SequenceModel, "model"),
-        _own_settings(model),
-        "model",
-        num_tokens=num_tokens(data.vocab_size),
-        attention=make_attention,
-        position=make_position,
-    )
+    parts: dict[str, Callable[..., object]] = {"attention": make_attention, "position": make_position}
+    if "cross" in model_class.needs:
+        parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unable else make_attention
+    return build(model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **parts)
 
 
-def check_positions(network: SequenceModel[Any], task: Task, data: DataSettings) -> None:
-    """Refuses sequences that are longer than the network's positions reach.
-
-    Raises:
-        SettingError: a source or a target, EOS included, has more tokens than there are positions, or the task cannot
-            be done at that length.
-    """
-    longest = data.max_length + 1
-    if longest <= network.max_length:
-        # Only now, since a task is asked by showing it a source of that length.
-        try:
-            longest = task.longest(data.max_length) + 1
-        except ValueError as error:
-            raise SettingError(f"task: {error}") from error
-    if longest > network.max_length:
-        raise SettingError(
-            f"data.max_length={data.max_length} makes sequences of {longest} tokens (EOS included), but "
-            f"position.max_len={network.max_length} holds no more than {network.max_length}"
-        )
-
-
-def _class(component: Component, base: type[T], section: str) -> Callable[..., T]:
+def _class(component: Component, base: type[T], section: str) -> type[T]:
     """Returns the class that a component names, if it is one of ours and of the right kind.
 
     A checkpoint's config is foreign input, so nothing outside the package is ever imported or called, and no name is

@@ -15,7 +15,8 @@ from attention_lab.callbacks.attention_maps import AttentionMaps
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.commands.terminal import quiet_libraries, shown
-from attention_lab.composition import build_data, build_network, build_task, check_positions
+from attention_lab.compatibility import check_sequences
+from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.flat import flat_settings
 from attention_lab.configuration.settings import CallbackSettings, TrainSettings
@@ -48,7 +49,7 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     seed_everything(settings.seed, verbose=False)
     task = build_task(settings.task)
     network = build_network(settings.model, settings.attention, settings.position, settings.data)
-    check_positions(network, task, settings.data)
+    check_sequences(network, task, settings.data)
     device = choose_device(settings.trainer.accelerator)
     # A CPU saves what it does not pad; a GPU has to wait for every part.
     data = build_data(task, settings.data, settings.seed, parts=1 if device.type == "cuda" else 3)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attention_lab.composition import build_data, build_network, build_task, check_positions
+from attention_lab.compatibility import check_sequences
+from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError, build
 from attention_lab.configuration.settings import TrainSettings
 from attention_lab.data.module import SequenceData
@@ -68,7 +69,7 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
         settings = build(TrainSettings, config, "")
         task = build_task(settings.task)
         network = build_network(settings.model, settings.attention, settings.position, settings.data)
-        check_positions(network, task, settings.data)
+        check_sequences(network, task, settings.data)
     except SettingError as error:
         raise SettingError(f"checkpoint={path} holds a config that this version refuses: {error}") from error
     _load_weights(network, weights, path)

@@ -1,0 +1,67 @@
+"""Which model, attention, position and task go together. What each needs and cannot do, it says itself; here they meet.
+
+A combination that cannot work is refused before anything is trained.
+"""
+
+from typing import Any
+
+from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.configuration.checking import SettingError
+from attention_lab.configuration.settings import DataSettings
+from attention_lab.models.model import SequenceModel
+from attention_lab.positions.position import Position
+from attention_lab.tasks.task import Task
+
+
+def check_parts(model: type[SequenceModel[Any]], attention: type[MultiHeadAttention], position: type[Position]) -> None:
+    """Refuses parts that do not go together.
+
+    An attention that cannot lead from one sequence to another leaves that to full attention, as Longformer's
+    encoder-decoder does; everything else that a model needs it must be able to be.
+
+    Raises:
+        SettingError: the attention cannot be causal, or cannot do what the position code asks for.
+    """
+    kind, code = _choice(attention), _choice(position)
+    if "causal" in model.needs and "causal" in attention.unable:
+        raise SettingError(
+            f"attention={kind} cannot be causal, which model={_choice(model)} needs: {attention.unable['causal']}; "
+            "use model=encoder_only, or another attention"
+        )
+    if position.asks is not None and position.asks in attention.unable:
+        raise SettingError(
+            f"position={code} does not go with attention={kind}: {attention.unable[position.asks]}; "
+            "use position=sinusoidal, learned or none"
+        )
+
+
+def check_sequences(network: SequenceModel[Any], task: Task, data: DataSettings) -> None:
+    """Refuses sequences that the network has no places for.
+
+    Raises:
+        SettingError: a source or a target, EOS included, has more tokens than there are positions, or a target more
+            than its source where a network needs one for each, or the task cannot be done at that length.
+    """
+    longest = data.max_length + 1
+    if longest <= network.max_length:
+        # Only now, since a task is asked by showing it a source of that length.
+        try:
+            longest = task.longest(data.max_length) + 1
+        except ValueError as error:
+            raise SettingError(f"task: {error}") from error
+    if longest > network.max_length:
+        raise SettingError(
+            f"data.max_length={data.max_length} makes sequences of {longest} tokens (EOS included), but "
+            f"position.max_len={network.max_length} holds no more than {network.max_length}"
+        )
+    if network.says_at_most_its_source and longest > data.max_length + 1:
+        raise SettingError(
+            f"task={task.name} says {longest - 1} symbols for {data.max_length}, but model={_choice(type(network))} "
+            "says one for each at most; use model=encoder_decoder or decoder_only"
+        )
+
+
+def _choice(part: type) -> str:
+    """Returns the name under which the command line knows a class: its module's."""
+    name = part.__module__.rpartition(".")[2]
+    return {"multi_head": "full", "absent": "none"}.get(name, name)
