@@ -1,0 +1,33 @@
+"""Grouped-query attention: several heads of queries share one head of keys and values."""
+
+from torch import nn
+
+from attention_lab.attention.multi_head import MultiHeadAttention
+
+
+class GroupedQueryAttention(MultiHeadAttention):
+    """head_i = Attention(Q W_Q,i, K W_K,g, V W_V,g) with g = ⌊i · G / H⌋: neighbouring heads share keys and values.
+
+    Ainslie et al. 2023; with G = 1 it is multi-query attention (Shazeer 2019), with G = H multi-head attention. A cache
+    holds G heads instead of H, which is what it is for.
+
+    Args:
+        d_model: model width D.
+        num_heads: heads of queries H; each is K = D / H wide.
+        dropout: probability of dropping an attention weight while training.
+        num_kv_heads: heads of keys and values G; must divide `num_heads`.
+
+    Raises:
+        ValueError: `num_kv_heads` does not divide `num_heads`, or another argument is out of its range.
+    """
+
+    def __init__(self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1, *, num_kv_heads: int = 2) -> None:
+        super().__init__(d_model, num_heads, dropout)
+        if num_kv_heads < 1 or num_heads % num_kv_heads:
+            divisors = [n for n in range(1, num_heads + 1) if num_heads % n == 0]
+            raise ValueError(
+                f"num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}; use one of {divisors}"
+            )
+        self.num_kv_heads = num_kv_heads
+        self.w_k = nn.Linear(d_model, num_kv_heads * self.d_k)
+        self.w_v = nn.Linear(d_model, num_kv_heads * self.d_k)
