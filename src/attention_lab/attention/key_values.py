@@ -13,7 +13,7 @@ class KeyValues(NamedTuple):
     Attributes:
         keys: what queries are compared with.
         values: what is mixed.
-        before: what a mechanism keeps of the tokens before these, where it does not keep their keys and values.
+        before: what else a mechanism needs of these tokens, or keeps of those before them instead of keys and values.
     """
 
     keys: Float[Tensor, "B G S K"]

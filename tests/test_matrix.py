@@ -1,0 +1,174 @@
+"""Architecture by attention by position: every cell that can work learns, every other is refused with its reason."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor, nn
+
+from attention_lab.composition import build_network
+from attention_lab.configuration.checking import SettingError
+from attention_lab.configuration.settings import DataSettings
+from attention_lab.metrics.sequence import token_loss
+from attention_lab.models.model import SequenceModel
+from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+DATA = DataSettings(1, 11, 7, False, 100, 10, 10, 7, 0)
+B, LONGEST = 7, 11
+
+MODELS = ("encoder_decoder", "decoder_only", "encoder_only")
+ATTENTIONS = tuple(sorted(path.stem for path in (CONFIGS / "attention").glob("*.yaml")))
+POSITIONS = tuple(sorted(path.stem for path in (CONFIGS / "position").glob("*.yaml")))
+CELLS = list(itertools.product(MODELS, ATTENTIONS, POSITIONS))
+
+# Written down by hand, so that it does not follow what the code says.
+NOT_CAUSAL = {"linformer", "conv_mixed"}
+NO_TURNING = {"linear", "linformer"}
+NO_BIAS = {"linear", "linformer", "flash"}
+
+
+def reason(model: str, attention: str, position: str) -> str | None:
+    if attention in NOT_CAUSAL and model != "encoder_only":
+        return f"attention={attention} cannot be causal, which model={model} needs: "
+    if (position == "rotary" and attention in NO_TURNING) or (
+        position in ("alibi", "relative_t5") and attention in NO_BIAS
+    ):
+        return f"position={position} does not go with attention={attention}: "
+    return None
+
+
+VALID = [cell for cell in CELLS if reason(*cell) is None]
+INVALID = [cell for cell in CELLS if reason(*cell) is not None]
+PARAMETRIZED = pytest.mark.parametrize("cell", VALID, ids=" ".join)
+
+
+def component(group: str, name: str, **changed: Any) -> dict[str, Any]:
+    return {**yaml.safe_load((CONFIGS / group / f"{name}.yaml").read_text()), **changed}
+
+
+def build(model: str, attention: str, position: str) -> SequenceModel[Any]:
+    torch.manual_seed(0)
+    shape = {"d_model": 24, "num_heads": 4, "num_layers": 2, "d_ff": 23}
+    return build_network(
+        component("model", model, **shape), component("attention", attention), component("position", position), DATA
+    )
+
+
+def copying(rows: int = B, longest: int = LONGEST, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Source, target and labels of copies, row by row one symbol shorter, padded on the right."""
+    generator = torch.Generator().manual_seed(seed)
+    symbols = torch.randint(FIRST_SYMBOL, FIRST_SYMBOL + 7, (rows, longest), generator=generator)
+    labels = torch.full((rows, longest + 1), PAD)
+    for row in range(rows):
+        length = max(1, longest - row)
+        labels[row, :length] = symbols[row, :length]
+        labels[row, length] = EOS
+    target = torch.cat([torch.full((rows, 1), BOS), labels[:, :-1]], dim=1)
+    target[target == EOS] = PAD
+    return labels.clone(), target, labels
+
+
+def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@PARAMETRIZED
+def test_ten_steps_make_the_loss_fall_with_finite_gradients(cell):
+    network = build(*cell)
+    optimizer = torch.optim.Adam(network.parameters(), lr=5e-3)
+    source, target, labels = copying()
+    losses = []
+    for _ in range(10):
+        loss = token_loss(network(source, target).logits, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        assert all(weight.grad is None or weight.grad.isfinite().all() for weight in network.parameters())
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    reached = [weight.grad is not None and bool(weight.grad.any()) for weight in network.parameters()]
+    assert sum(reached) > 0.9 * len(reached)
+
+
+@PARAMETRIZED
+def test_no_later_target_token_leaks_into_an_earlier_logit(cell):
+    network = build(*cell).eval()
+    source, target, _ = copying()
+    other = target.clone()
+    other[0, 5] = FIRST_SYMBOL + (target[0, 5] - FIRST_SYMBOL + 1) % 7
+    before, after = (network(source, each).logits for each in (target, other))
+    close(after[:, :5], before[:, :5])
+    if cell[0] != "encoder_only":
+        assert not torch.allclose(after[0, 5:], before[0, 5:], atol=1e-6)
+
+
+@PARAMETRIZED
+def test_padding_changes_nothing(cell):
+    network = build(*cell).eval()
+    source, target, labels = copying()
+    together = network(source, target).logits
+    wider = nn.functional.pad(source, (0, 5), value=PAD), nn.functional.pad(target, (0, 3), value=PAD)
+    padded = network(*wider).logits
+    for row in range(B):
+        length = int((labels[row] != PAD).sum())
+        alone = network(source[row : row + 1, :length], target[row : row + 1, :length]).logits
+        close(together[row : row + 1, :length], alone, 1e-4)
+        close(padded[row : row + 1, :length], alone, 1e-4)
+
+
+@PARAMETRIZED
+def test_cached_decoding_is_the_full_forward(cell):
+    network = build(*cell).eval()
+    source, target, labels = copying()
+    expected = network(source, target).logits
+    real = labels != PAD
+    with torch.no_grad():
+        for lengths in ([1] * target.size(1), [3, 1, target.size(1) - 4]):
+            state, said = network.begin(source), []
+            for piece in target.split(lengths, dim=1):
+                output, state = network.step(piece, state)
+                said.append(output.logits)
+            close(torch.cat(said, dim=1)[real], expected[real])
+
+
+@PARAMETRIZED
+def test_asking_for_the_weights_changes_nothing_and_they_are_well_formed(cell):
+    network = build(*cell).eval()
+    source, target, labels = copying()
+    asked, not_asked = (network(source, target, need_weights=need) for need in (True, False))
+    real = labels != PAD
+    close(asked.logits[real], not_asked.logits[real])
+    assert not_asked.attention == {}
+    assert set(asked.attention) <= set(network.axes)
+    maps = network.alignment_maps(asked.attention, target.size(1), source.size(1))
+    assert len(maps) == len(network.alignment_layers)
+    for weights in maps:
+        assert weights.shape == (B, 4, target.size(1), source.size(1))
+        # Nobody looks at padding.
+        padded = (source == PAD)[:, None, None, :] & real[:, None, :, None]
+        assert (weights.masked_select(padded.expand_as(weights)).abs() < 1e-6).all()
+
+
+@PARAMETRIZED
+def test_brain_floats_are_close(cell):
+    network = build(*cell).eval()
+    source, target, labels = copying()
+    expected = network(source, target).logits
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network(source, target).logits
+    real = labels != PAD
+    assert found.isfinite().all()
+    assert (found.float() - expected)[real].abs().mean() < 0.05 * expected[real].abs().mean() + 0.02
+
+
+@pytest.mark.parametrize("cell", INVALID, ids=" ".join)
+def test_what_cannot_work_is_refused_with_its_reason(cell):
+    with pytest.raises(SettingError) as refusal:
+        build(*cell)
+    assert str(refusal.value).startswith(reason(*cell))
+    assert "; use " in str(refusal.value)
+    assert "\n" not in str(refusal.value)
