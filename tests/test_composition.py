@@ -20,6 +20,7 @@ from attention_lab.data.module import SequenceData
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.copy import Copy
+from attention_lab.tasks.duplicate import Duplicate
 from attention_lab.tasks.reverse import Reverse
 from attention_lab.tasks.vocabulary import num_tokens
 
@@ -38,6 +39,12 @@ def goes_together(combination: tuple[str, ...]) -> bool:
     # tests/test_matrix.py has all of them.
     if "attention=conv_mixed" in combination or "attention=linformer" in combination:
         return "model=encoder_only" in combination
+    if "position=rotary" in combination and "attention=linear" in combination:
+        return False
+    if {"position=alibi", "position=relative_t5"} & set(combination) and {"attention=linear", "attention=flash"} & set(
+        combination
+    ):
+        return False
     if "task=duplicate" in combination:
         return "model=encoder_only" not in combination
     return True
@@ -268,6 +275,27 @@ def test_a_foreign_module_is_not_even_imported(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("task", [Copy(), Reverse()])
 def test_the_longest_sequence_with_its_end_just_fits_the_positions(task: Copy | Reverse) -> None:
     check_sequences(network(), task, data_of(16))
+
+
+def test_an_attention_with_fewer_places_than_the_positions_is_named() -> None:
+    linformer = {"_target_": "attention_lab.attention.linformer.LinformerAttention", "max_len": 7}
+    encoder = {**MODEL, "_target_": "attention_lab.models.encoder_only.EncoderOnly"}
+    built = network(model=encoder, attention=linformer)
+    assert built.max_length == 7
+    with pytest.raises(SettingError, match=r"attention\.max_len=7 holds no more than 7$"):
+        check_sequences(built, Reverse(), data_of(13))
+
+
+def test_a_causal_stack_shares_its_places_between_source_and_target() -> None:
+    causal = {**MODEL, "_target_": "attention_lab.models.decoder_only.DecoderOnly"}
+    with pytest.raises(SettingError, match=r"position\.max_len=17 holds no more than 8$"):
+        check_sequences(network(model=causal), Reverse(), data_of(13))
+
+
+def test_what_says_one_token_for_each_is_not_asked_for_more() -> None:
+    encoder = {**MODEL, "_target_": "attention_lab.models.encoder_only.EncoderOnly"}
+    with pytest.raises(SettingError, match=r"^task=duplicate says 10 symbols for 5, but model=encoder_only says one"):
+        check_sequences(network(model=encoder), Duplicate(), data_of(5))
 
 
 @pytest.mark.parametrize("max_length", [17, 101])

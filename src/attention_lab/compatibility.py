@@ -52,13 +52,23 @@ def check_sequences(network: SequenceModel[Any], task: Task, data: DataSettings)
     if longest > network.max_length:
         raise SettingError(
             f"data.max_length={data.max_length} makes sequences of {longest} tokens (EOS included), but "
-            f"position.max_len={network.max_length} holds no more than {network.max_length}"
+            f"{_scarcest(network)} holds no more than {network.max_length}"
         )
     if network.says_at_most_its_source and longest > data.max_length + 1:
         raise SettingError(
             f"task={task.name} says {longest - 1} symbols for {data.max_length}, but model={_choice(type(network))} "
             "says one for each at most; use model=encoder_decoder or decoder_only"
         )
+
+
+def _scarcest(network: SequenceModel[Any]) -> str:
+    """Returns the setting that leaves a network the fewest places, and its value."""
+    limits = [("position.max_len", module.max_len) for module in network.modules() if isinstance(module, Position)]
+    limits += [
+        ("attention.max_len", module.max_keys) for module in network.modules() if isinstance(module, MultiHeadAttention)
+    ]
+    name, value = min(limits, key=lambda limit: limit[1])
+    return f"{name}={value}"
 
 
 def _choice(part: type) -> str:

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 
@@ -25,8 +25,13 @@ class KeyValues(NamedTuple):
 class Cache(Protocol):
     """What a mechanism keeps of the tokens decoded so far."""
 
-    def append(self, new: KeyValues) -> KeyValues:
-        """Takes in the next tokens and returns what they may attend to, themselves included."""
+    def append(self, new: KeyValues, real: Bool[Tensor, "B S"] | None = None) -> KeyValues:
+        """Takes in the next tokens and returns what they may attend to, themselves included.
+
+        Args:
+            new: the keys and values of the next tokens.
+            real: which of these are not padding; all where not given. A cache that keeps sums has to know at once.
+        """
         ...
 
 
@@ -42,8 +47,8 @@ class KeyValueCache:
         self._room: KeyValues | None = None
         self.length = 0
 
-    def append(self, new: KeyValues) -> KeyValues:
-        """Adds the keys and values of the next tokens and returns those of all tokens so far."""
+    def append(self, new: KeyValues, real: Bool[Tensor, "B S"] | None = None) -> KeyValues:
+        """Adds the keys and values of the next tokens and returns those of all tokens so far; masks hide padding."""
         end = self.length + new.keys.size(-2)
         if self._room is None:
             self._room, self.length = new, end

@@ -63,7 +63,7 @@ class LinformerAttention(MultiHeadAttention):
             raise ValueError(f"num_projected={num_projected} must be at least 1")
         if max_len < 1:
             raise ValueError(f"max_len={max_len} must be at least 1")
-        self.max_len = max_len
+        self.max_keys = max_len
         # The variance 1 / P of the paper's theorem, whatever the length.
         self.e = nn.Parameter(torch.randn(num_projected, max_len) / num_projected**0.5)
         self.f = nn.Parameter(torch.randn(num_projected, max_len) / num_projected**0.5)
@@ -82,8 +82,8 @@ class LinformerAttention(MultiHeadAttention):
             ValueError: `mask` is causal, or there are more keys than `max_len`.
         """
         num_keys = memory.keys.size(-2)
-        if num_keys > self.max_len:
-            raise ValueError(f"num_keys={num_keys} is beyond max_len={self.max_len}; build it with a larger max_len")
+        if num_keys > self.max_keys:
+            raise ValueError(f"num_keys={num_keys} is beyond max_len={self.max_keys}; build it with a larger max_len")
         real, allowed = _read(mask, num_keys)
         mix_keys, mix_values = _mixtures(self.e, real, num_keys), _mixtures(self.f, real, num_keys)
         keys, dropout = mix_keys @ memory.keys, self.dropout.p if self.training else 0.0

@@ -12,7 +12,7 @@ from torch.nn import functional
 from attention_lab.attention.key_values import Cache, KeyValueCache, KeyValues
 from attention_lab.attention.mask import Mask, boolean
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
-from attention_lab.positions.position import Placed
+from attention_lab.positions.position import UNLIMITED, Placed
 
 
 class MultiHeadAttention(nn.Module):
@@ -32,6 +32,9 @@ class MultiHeadAttention(nn.Module):
 
     unable: ClassVar[Mapping[str, str]] = {}
     """What this kind cannot be (`causal`, `cross`) or do (`turn` or `bias`, which positions ask for), and why."""
+
+    max_keys: int = UNLIMITED
+    """How many keys it can attend to."""
 
     def __init__(self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1) -> None:
         super().__init__()

@@ -14,7 +14,15 @@ from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.models.blocks import AttentionFactory, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.initialisation import draw_xavier
-from attention_lab.models.model import AttentionMaps, Axis, Intervention, ModelOutput, SequenceModel, attention_maps
+from attention_lab.models.model import (
+    AttentionMaps,
+    Axis,
+    Intervention,
+    ModelOutput,
+    SequenceModel,
+    attention_maps,
+    most_tokens,
+)
 from attention_lab.positions.position import Placed
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import PAD
@@ -83,7 +91,7 @@ class DecoderOnly(SequenceModel[ReadingState]):
         )
         self.output = nn.Linear(d_model, num_tokens)
         # A source and its target share the positions.
-        self.max_length = code.max_len // 2
+        self.max_length = most_tokens(self, code) // 2
         draw_xavier(self)
 
     @property
@@ -130,7 +138,8 @@ class DecoderOnly(SequenceModel[ReadingState]):
     def _read(
         self, tokens: Tensor, state: ReadingState, need_weights: bool, closed: Intervention
     ) -> tuple[ModelOutput, ReadingState]:
-        so_far = torch.cat([state.real, tokens != PAD], dim=1)
+        real = tokens != PAD
+        so_far = torch.cat([state.real, real], dim=1)
         places = (so_far.cumsum(dim=1) - 1).clamp(min=0)
         here = places[:, state.real.size(1) :]
         code = self.embedding.position
@@ -140,7 +149,7 @@ class DecoderOnly(SequenceModel[ReadingState]):
         x = self.embedding(tokens, here)
         maps: list[Tensor | None] = []
         for layer, block in enumerate(self._blocks()):
-            history = state.history[layer].append(block.attn.project(x, x, new))
+            history = state.history[layer].append(block.attn.project(x, x, new), real)
             allowed = closed.get(("self", layer))
             seen = mask._replace(allowed=None if allowed is None else _as_moved(allowed, state))
             x, weights = block.read(x, history, seen, need_weights=need_weights, placed=placed)

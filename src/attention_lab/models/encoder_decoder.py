@@ -13,7 +13,7 @@ from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.models.blocks import CAUSAL, AttentionFactory, DecoderBlock, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.initialisation import draw_xavier
-from attention_lab.models.model import Axis, Intervention, ModelOutput, SequenceModel, attention_maps
+from attention_lab.models.model import Axis, Intervention, ModelOutput, SequenceModel, attention_maps, most_tokens
 from attention_lab.positions.coordinates import from_start
 from attention_lab.positions.position import Placed
 from attention_lab.positions.sinusoidal import PositionalEncoding
@@ -92,7 +92,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
             DecoderBlock(*layer, attention=attention, cross_attention=cross_attention) for _ in range(num_layers)
         )
         self.output = nn.Linear(d_model, num_tokens)
-        self.max_length = source_position.max_len
+        self.max_length = most_tokens(self, source_position)
         draw_xavier(self)
 
     @property

@@ -14,7 +14,15 @@ from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.models.blocks import AttentionFactory, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.initialisation import draw_xavier
-from attention_lab.models.model import AttentionMaps, Axis, Intervention, ModelOutput, SequenceModel, attention_maps
+from attention_lab.models.model import (
+    AttentionMaps,
+    Axis,
+    Intervention,
+    ModelOutput,
+    SequenceModel,
+    attention_maps,
+    most_tokens,
+)
 from attention_lab.positions.coordinates import from_start
 from attention_lab.positions.position import Placed
 from attention_lab.positions.sinusoidal import PositionalEncoding
@@ -88,7 +96,7 @@ class EncoderOnly(SequenceModel[SaidState]):
             TransformerBlock(d_model, num_heads, d_ff, dropout, attention=attention) for _ in range(num_layers)
         )
         self.output = nn.Linear(d_model, num_tokens)
-        self.max_length = code.max_len
+        self.max_length = most_tokens(self, code)
         draw_xavier(self)
 
     @property

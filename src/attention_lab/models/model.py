@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.positions.position import Position
 
 State = TypeVar("State")
 
@@ -112,6 +113,12 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     ) -> ModelOutput:
         """Runs `forward` (typed: `nn.Module.__call__` says nothing about what it takes and gives)."""
         return super().__call__(source, target, need_weights=need_weights, intervention=intervention)
+
+
+def most_tokens(network: nn.Module, position: Position) -> int:
+    """Returns how many tokens both a position code and every attention of a network have places for."""
+    attentions = [module for module in network.modules() if isinstance(module, MultiHeadAttention)]
+    return min(position.max_len, *(attention.max_keys for attention in attentions))
 
 
 def attention_maps(layers: Mapping[str, Sequence[Tensor | None]]) -> AttentionMaps:
