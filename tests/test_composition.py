@@ -12,6 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.sliding_window import SlidingWindowAttention
 from attention_lab.compatibility import check_sequences
 from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError, build
@@ -290,6 +291,23 @@ def test_a_causal_stack_shares_its_places_between_source_and_target() -> None:
     causal = {**MODEL, "_target_": "attention_lab.models.decoder_only.DecoderOnly"}
     with pytest.raises(SettingError, match=r"position\.max_len=17 holds no more than 8$"):
         check_sequences(network(model=causal), Reverse(), data_of(13))
+
+
+def test_global_tokens_are_refused_where_padding_takes_their_place() -> None:
+    causal = {**MODEL, "_target_": "attention_lab.models.decoder_only.DecoderOnly"}
+    window = {"_target_": "attention_lab.attention.sliding_window.SlidingWindowAttention", "window": 3}
+    check_sequences(network(model=causal, attention=window), Reverse(), data_of(5))
+    with pytest.raises(SettingError, match=r"^attention\.num_global=2 does not go with model=decoder_only"):
+        check_sequences(network(model=causal, attention={**window, "num_global": 2}), Reverse(), data_of(5))
+    check_sequences(network(attention={**window, "num_global": 2}), Reverse(), data_of(5))
+
+
+def test_a_window_leaves_the_way_to_the_source_to_full_attention() -> None:
+    window = {"_target_": "attention_lab.attention.sliding_window.SlidingWindowAttention", "window": 3}
+    built = network(attention=window)
+    assert isinstance(built, EncoderDecoder)
+    assert type(built.decoder[0].self_attn) is type(built.encoder[0].attn) is SlidingWindowAttention
+    assert type(built.decoder[0].cross_attn) is MultiHeadAttention
 
 
 def test_what_says_one_token_for_each_is_not_asked_for_more() -> None:

@@ -6,8 +6,10 @@ A combination that cannot work is refused before anything is trained.
 from typing import Any
 
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.sliding_window import SlidingWindowAttention
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import DataSettings
+from attention_lab.models.decoder_only import DecoderOnly
 from attention_lab.models.model import SequenceModel
 from attention_lab.positions.position import Position
 from attention_lab.tasks.task import Task
@@ -54,6 +56,13 @@ def check_sequences(network: SequenceModel[Any], task: Task, data: DataSettings)
             f"data.max_length={data.max_length} makes sequences of {longest} tokens (EOS included), but "
             f"{_scarcest(network)} holds no more than {network.max_length}"
         )
+    if isinstance(network, DecoderOnly):
+        windows = [part for part in network.modules() if isinstance(part, SlidingWindowAttention) and part.num_global]
+        if windows:
+            raise SettingError(
+                f"attention.num_global={windows[0].num_global} does not go with model=decoder_only, whose shorter "
+                "sources are padded where the first tokens of longer ones are; use attention.num_global=0"
+            )
     if network.says_at_most_its_source and longest > data.max_length + 1:
         raise SettingError(
             f"task={task.name} says {longest - 1} symbols for {data.max_length}, but model={_choice(type(network))} "

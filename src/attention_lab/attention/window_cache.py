@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attention_lab.attention.key_values import KeyValues
@@ -40,7 +40,7 @@ class WindowCache:
         self._first: KeyValues | None = None
         self._last: KeyValues | None = None
 
-    def append(self, new: KeyValues) -> KeyValues:
+    def append(self, new: KeyValues, real: Bool[Tensor, "B S"] | None = None) -> KeyValues:
         """Adds the next tokens and returns the last ones before them, themselves, and (as `before`) the first ones."""
         earlier, self.length = self.length, self.length + new.keys.size(2)
         memory, first = new, new
