@@ -164,3 +164,18 @@ def test_a_network_that_has_diverged_is_refused(content, tmp_path):
 def test_a_name_that_no_file_can_have_is_refused(name):
     with pytest.raises(SettingError, match="checkpoint="):
         [load_trained(file) for file in find_checkpoints(name)]
+
+
+@pytest.mark.parametrize(
+    ("found", "solved"),
+    [
+        ({"step": 50, "seconds": 2}, (50, 2.0)),
+        (None, None),
+        ("soon", None),
+        ({"step": "50", "seconds": 2.5}, None),
+        ({"seconds": 2.5}, None),
+    ],
+)
+def test_when_its_run_was_solved_is_in_a_checkpoint_or_not(content, tmp_path, found, solved):
+    known = {**content, "attention_lab": {**content["attention_lab"], "solved": found}}
+    assert load_trained(saved(known, tmp_path)).solved == solved

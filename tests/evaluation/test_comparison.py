@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from attention_lab.evaluation.checkpoint import Solved
 from attention_lab.evaluation.comparison import Run, group_runs, over_seeds
 from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups
 
@@ -29,7 +30,15 @@ def run(seed: int = 0, figure: float = 0.5, checkpoint: str = "best.ckpt", **cha
         {"length": length, "token_accuracy": figure / length, "alignment_entropy": figure, "alignment_chance": 0.1}
         for length in (1, 2)
     ]
-    return Run(f"runs/{checkpoint}", config, 7, dict.fromkeys(FIGURES, figure), curve)
+    return Run(
+        f"runs/{checkpoint}",
+        config,
+        7,
+        changed.get("solved", Solved(20, 1.5)),
+        1001,
+        dict.fromkeys(FIGURES, figure),
+        curve,
+    )
 
 
 def test_the_mean_its_interval_and_the_worst_seed_worked_by_hand():
@@ -123,6 +132,13 @@ def test_equal_numbers_are_equal_however_they_are_written():
     assert len(groups) == 2
 
 
+def test_a_kind_of_which_not_every_seed_is_solved_says_how_many_are():
+    groups, _ = group_runs([run(0), run(1, solved=None), run(2, solved=Solved(40, 3.0))])
+    assert table_of_groups(groups)[1][0][-3:-1] == ["2 of 3", "–"]
+    groups, _ = group_runs([run(0), run(2, solved=Solved(40, 3.0))])
+    assert table_of_groups(groups)[1][0][-3:-1] == ["30", "2.2"]
+
+
 def test_tables_have_a_row_a_group_and_a_row_a_run():
     groups, _ = group_runs([run(0, 0.25), run(1, 0.75), run(0, 1.0, task="Reverse", model={"dropout": 0.1})])
     head, rows = table_of_groups(groups)
@@ -133,6 +149,7 @@ def test_tables_have_a_row_a_group_and_a_row_a_run():
     markdown = as_markdown(head, rows).splitlines()
     assert len(markdown) == 2 + 2
     assert {line.count("|") for line in markdown} == {len(head) + 1}
+    assert rows[0][-3:] == ["20", "1.5", "1001"]
     flat = rows_of_groups(groups)
     assert flat[0]["test/loss worst"] == 0.75
     assert flat[1]["test/loss low"] is None

@@ -66,7 +66,8 @@ def _evaluated(file: Path, settings: EvaluateSettings, device: torch.device) -> 
     scores = test_scores(trained.network, trained.data, device)
     data = replace(trained.settings.data, test_size=settings.num_per_length, batch_size=trained.data.batch_size)
     curve = curve_of(trained, data, settings.lengths, scores.best_head, device)
-    return Run(str(file), trained.config, trained.step, scores.figures, curve)
+    weights = sum(weight.numel() for weight in trained.network.parameters())
+    return Run(str(file), trained.config, trained.step, trained.solved, weights, scores.figures, curve)
 
 
 def _write(groups: Sequence[Group], settings: EvaluateSettings, run_dir: Path) -> None:
@@ -84,7 +85,7 @@ def _write(groups: Sequence[Group], settings: EvaluateSettings, run_dir: Path) -
 def _as_record(group: Group) -> dict[str, Any]:
     runs = [
         {"checkpoint": run.checkpoint, "seed": run.config.get("seed"), "step": run.step, **run.figures}
-        | {"length_curve": run.length_curve}
+        | {"solved": run.solved and run.solved._asdict(), "weights": run.weights, "length_curve": run.length_curve}
         for run in group.runs
     ]
     return {"settings": group.settings, **group.figures, "length_curve": group.length_curve, "runs": runs}

@@ -20,6 +20,13 @@ from attention_lab.tasks.task import Task
 from attention_lab.training.module import CHECKPOINT_FORMAT
 
 
+class Solved(NamedTuple):
+    """When a run first answered 99 % of the validation sequences right: after how many steps, and seconds."""
+
+    step: int
+    seconds: float
+
+
 class Trained(NamedTuple):
     """What a checkpoint holds, brought back to life.
 
@@ -27,6 +34,7 @@ class Trained(NamedTuple):
         config: the config of the run that wrote it, as plain types.
         settings: the same, checked.
         step: optimiser steps behind it.
+        solved: when its run had solved the task; None if it had not by then.
         task: what it learned.
         data: the splits it was trained and must be tested on, drawn when they are asked for.
         network: with the checkpoint's weights, in evaluation mode, on the CPU.
@@ -35,6 +43,7 @@ class Trained(NamedTuple):
     config: dict[str, Any]
     settings: TrainSettings
     step: int
+    solved: Solved | None
     task: Task
     data: SequenceData
     network: SequenceModel[Any]
@@ -75,7 +84,7 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
     _load_weights(network, weights, path)
     batches = settings.data if batch_size is None else replace(settings.data, batch_size=batch_size)
     data = build_data(task, batches, settings.seed, splits=())
-    return Trained(config, settings, step, task, data, network.eval())
+    return Trained(config, settings, step, _solved(ours.get("solved")), task, data, network.eval())
 
 
 def find_checkpoints(named: str | list[str]) -> list[Path]:
@@ -126,6 +135,11 @@ def _read(path: Path) -> dict[str, Any]:
         # There is no end to what a foreign file can make an unpickler raise.
         raise SettingError(f"checkpoint={path} is broken, or is no checkpoint at all") from error
     return content if isinstance(content, dict) else {}
+
+
+def _solved(found: object) -> Solved | None:
+    step, seconds = (found.get(name) for name in Solved._fields) if isinstance(found, dict) else (None, None)
+    return Solved(step, float(seconds)) if isinstance(step, int) and isinstance(seconds, (int, float)) else None
 
 
 def _load_weights(network: SequenceModel[Any], weights: dict[str, Any], path: Path) -> None:

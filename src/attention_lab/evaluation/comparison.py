@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 from scipy.stats import t as student
 
 from attention_lab.configuration.flat import flat_settings
+from attention_lab.evaluation.checkpoint import Solved
 
 _SAME_BY_DESIGN = ("seed", "trainer.accelerator", "data.num_workers")
 """Settings that tell no kind of run from another."""
@@ -21,6 +22,8 @@ class Run(NamedTuple):
         checkpoint: its path.
         config: its whole config.
         step: the optimiser step it was written at.
+        solved: when its run had solved the task; None if it had not by then.
+        weights: how many numbers the network has learned.
         figures: `test/...`.
         length_curve: a record a length.
     """
@@ -28,6 +31,8 @@ class Run(NamedTuple):
     checkpoint: str
     config: dict[str, Any]
     step: int
+    solved: Solved | None
+    weights: int
     figures: dict[str, float]
     length_curve: list[dict[str, Any]]
 

@@ -1,9 +1,10 @@
 """Comparisons as tables: Markdown for a paper, rows for a spreadsheet."""
 
 from collections.abc import Sequence
+from statistics import mean
 from typing import Any
 
-from attention_lab.evaluation.comparison import Group
+from attention_lab.evaluation.comparison import Group, Run
 
 COLUMNS = {
     "test/decoded_exact_match": "exact match, decoded",
@@ -15,12 +16,14 @@ COLUMNS = {
 
 def table_of_groups(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     """Returns head and rows of the table that people read: mean, 95 % interval and worst seed of each figure."""
-    head = [*groups[0].settings, "seeds", *COLUMNS.values()]
+    head = [*groups[0].settings, "seeds", *COLUMNS.values(), "steps to 99 %", "seconds", "weights"]
     rows = [
         [
             *(_written(value) for value in group.settings.values()),
             str(len(group.runs)),
             *(_in_short(group.figures[name]) for name in COLUMNS),
+            *_when_solved(group.runs),
+            str(group.runs[0].weights),
         ]
         for group in groups
     ]
@@ -39,6 +42,8 @@ def rows_of_groups(groups: Sequence[Group]) -> list[dict[str, Any]]:
         {
             **group.settings,
             "seeds": len(group.runs),
+            "solved": sum(run.solved is not None for run in group.runs),
+            "weights": group.runs[0].weights,
             **{f"{name} {what}": value for name, summary in group.figures.items() for what, value in summary.items()},
         }
         for group in groups
@@ -52,12 +57,23 @@ def rows_of_runs(groups: Sequence[Group]) -> list[dict[str, Any]]:
             **group.settings,
             "seed": run.config.get("seed"),
             "step": run.step,
+            "solved step": run.solved and run.solved.step,
+            "solved seconds": run.solved and run.solved.seconds,
+            "weights": run.weights,
             **run.figures,
             "checkpoint": run.checkpoint,
         }
         for group in groups
         for run in group.runs
     ]
+
+
+def _when_solved(runs: Sequence[Run]) -> tuple[str, str]:
+    """Returns the mean steps and seconds until the task was solved, or how many seeds have solved it."""
+    times = [run.solved for run in runs if run.solved is not None]
+    if len(times) < len(runs):
+        return f"{len(times)} of {len(runs)}", "–"
+    return f"{mean(time.step for time in times):.0f}", f"{mean(time.seconds for time in times):.1f}"
 
 
 def _in_short(summary: dict[str, float | None]) -> str:

@@ -1,5 +1,6 @@
 """The Lightning module: what happens in a training step and in a validation step."""
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +19,9 @@ from attention_lab.training.schedule import warmup_then_cosine
 
 CHECKPOINT_FORMAT = 1
 """Version of what this project adds to Lightning's checkpoints."""
+
+SOLVED = 0.99
+"""A task counts as solved at the first validation with at least this exact match."""
 
 
 class SequenceTraining(LightningModule):
@@ -59,6 +63,11 @@ class SequenceTraining(LightningModule):
             final=final_learning_rate / learning_rate,
         )
         self.validation_scores = TeacherForcedScores()
+        self.solved: dict[str, float] | None = None
+        self._started = time.monotonic()
+
+    def on_train_start(self) -> None:
+        self._started = time.monotonic()
 
     def training_step(self, batch: Sequence[Batch], batch_idx: int) -> Tensor:
         """Returns the mean loss over the tokens of all parts of the batch."""
@@ -86,6 +95,9 @@ class SequenceTraining(LightningModule):
                 f"optimizer.learning_rate={self.learning_rate} made training diverge: the validation loss after step "
                 f"{self.trainer.global_step} is {float(scores['val/loss'])}; use a smaller one"
             )
+        if self.solved is None and scores["val/exact_match"] >= SOLVED:
+            seconds = round(time.monotonic() - self._started, 2)
+            self.solved = {"step": self.trainer.global_step, "seconds": seconds}
         # Lightning counts from 0 and would write the validation after step 50 at step 49; `step` overrules it.
         self.log_dict({**scores, "step": float(self.trainer.global_step)})
         self.validation_scores.reset()
@@ -103,4 +115,4 @@ class SequenceTraining(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["attention_lab"] = {"format": CHECKPOINT_FORMAT, "config": self.config}
+        checkpoint["attention_lab"] = {"format": CHECKPOINT_FORMAT, "config": self.config, "solved": self.solved}
