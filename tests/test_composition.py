@@ -20,6 +20,7 @@ from attention_lab.configuration.settings import Component, DataSettings, TrainS
 from attention_lab.data.module import SequenceData
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.model import SequenceModel
+from attention_lab.models.recurrent import RecurrentSeq2Seq
 from attention_lab.tasks.copy import Copy
 from attention_lab.tasks.duplicate import Duplicate
 from attention_lab.tasks.reverse import Reverse
@@ -40,6 +41,11 @@ def goes_together(combination: tuple[str, ...]) -> bool:
     # tests/test_matrix.py has all of them.
     if "attention=conv_mixed" in combination or "attention=linformer" in combination:
         return "model=encoder_only" in combination
+    without = {"model=rnn", "model=lstm", "model=lstm_attention"} & set(combination)
+    others = {f"attention={path.stem}" for path in (CONFIGS / "attention").glob("*.yaml")} - {"attention=full"}
+    others |= {f"position={path.stem}" for path in (CONFIGS / "position").glob("*.yaml")}
+    if without and (others - {"position=sinusoidal", "position=none"}) & set(combination):
+        return False
     if "position=rotary" in combination and "attention=linear" in combination:
         return False
     if {"position=alibi", "position=relative_t5"} & set(combination) and {"attention=linear", "attention=flash"} & set(
@@ -144,6 +150,35 @@ def test_settings_reach_the_network() -> None:
     assert built.encoder[0].ffn[0].out_features == 23
     assert built.output.out_features == num_tokens(11)
     assert built.max_length == 17
+
+
+LSTM: Component = {"_target_": "attention_lab.models.recurrent.RecurrentSeq2Seq", "cell": "lstm", "d_model": 17}
+
+
+def test_a_network_without_use_for_attention_and_position_gets_neither() -> None:
+    built = network(model=LSTM)
+    assert isinstance(built, RecurrentSeq2Seq)
+    assert built.decoder.hidden_size == 17
+    assert built.output.out_features == num_tokens(11)
+    # Neither can be smuggled in, and what is wrong with them is told all the same.
+    with pytest.raises(SettingError, match=r"^model\.attention\._target_=.* is not a setting"):
+        network(model={**LSTM, "attention": ATTENTION})
+    with pytest.raises(SettingError, match=r"^position\.d_model=15 is not a setting"):
+        network(model=LSTM, position={**POSITION, "d_model": 15})
+    # What is not the default was asked for, and would be left out in silence.
+    linear = {"_target_": "attention_lab.attention.linear.LinearAttention"}
+    with pytest.raises(SettingError, match=r"^attention=linear does not go with model=recurrent, which has none"):
+        network(model=LSTM, attention=linear)
+    rotary = {"_target_": "attention_lab.positions.rotary.RotaryPosition"}
+    with pytest.raises(SettingError, match=r"^position=rotary does not go with model=recurrent, for which the order"):
+        network(model=LSTM, position=rotary)
+
+
+def test_a_setting_that_a_network_does_not_have_is_named() -> None:
+    with pytest.raises(SettingError, match=r"^model\.max_len=5 is not a setting"):
+        network(model={**LSTM, "max_len": 5})
+    with pytest.raises(SettingError, match=r"^model\.cell=gru is not one of rnn, lstm$"):
+        network(model={**LSTM, "cell": "gru"})
 
 
 def test_a_network_starts_with_the_weights_of_its_seed() -> None:

@@ -3,6 +3,7 @@
 A combination that cannot work is refused before anything is trained.
 """
 
+import inspect
 from typing import Any
 
 from attention_lab.attention.multi_head import MultiHeadAttention
@@ -11,12 +12,16 @@ from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import DataSettings
 from attention_lab.models.decoder_only import DecoderOnly
 from attention_lab.models.model import SequenceModel
+from attention_lab.positions.absent import NoPosition
 from attention_lab.positions.position import Position
+from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.task import Task
 
 
 def check_parts(model: type[SequenceModel[Any]], attention: type[MultiHeadAttention], position: type[Position]) -> None:
     """Refuses parts that do not go together.
+
+    A network that has no use for an attention or a position takes the default one, and no other.
 
     An attention that cannot lead from one sequence to another leaves that to full attention, as Longformer's
     encoder-decoder does; everything else that a model needs it must be able to be.
@@ -25,6 +30,16 @@ def check_parts(model: type[SequenceModel[Any]], attention: type[MultiHeadAttent
         SettingError: the attention cannot be causal, or cannot do what the position code asks for.
     """
     kind, code = _choice(attention), _choice(position)
+    takes = inspect.signature(model).parameters
+    if "attention" not in takes and attention is not MultiHeadAttention:
+        raise SettingError(
+            f"attention={kind} does not go with model={_choice(model)}, which has none to choose; leave it out"
+        )
+    if "position" not in takes and position not in (PositionalEncoding, NoPosition):
+        raise SettingError(
+            f"position={code} does not go with model={_choice(model)}, for which the order of reading is the position; "
+            "leave it out"
+        )
     if "causal" in model.needs and "causal" in attention.unable:
         raise SettingError(
             f"attention={kind} cannot be causal, which model={_choice(model)} needs: {attention.unable['causal']}; "

@@ -75,7 +75,10 @@ def build_data(
 def build_network(
     model: Component, attention: Component, position: Component, data: DataSettings
 ) -> SequenceModel[Any]:
-    """Builds the network that a config describes, with freshly drawn weights."""
+    """Builds the network that a config describes, with freshly drawn weights.
+
+    A network whose constructor takes no `attention` or no `position` has no use for the one that was chosen.
+    """
     model_class = _class(model, SequenceModel, "model")
     attention_class = _class(attention, MultiHeadAttention, "attention")
     position_class = _class(position, Position, "position")
@@ -89,7 +92,8 @@ def build_network(
     parts: dict[str, Callable[..., object]] = {"attention": make_attention, "position": make_position}
     if "cross" in model_class.needs:
         parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unable else make_attention
-    return build(model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **parts)
+    taken = {name: part for name, part in parts.items() if name in settings_of(model_class)}
+    return build(model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
 
 
 def _class(component: Component, base: type[T], section: str) -> type[T]:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
@@ -36,6 +36,25 @@ class ModelOutput(NamedTuple):
     attention: AttentionMaps
 
 
+@runtime_checkable
+class AlignmentLayer(Protocol):
+    """What measuring and silencing heads need of an attention, of whatever kind.
+
+    Attributes:
+        num_heads: number of heads H.
+        d_k: how wide what a head says is.
+        w_o: takes in what the heads say, side by side: head i enters through columns i d_k to (i + 1) d_k.
+    """
+
+    num_heads: int
+    d_k: int
+    w_o: nn.Linear
+
+    def add_module(self, name: str, module: nn.Module | None) -> None:
+        """Puts another module in the place of one of its own (every `nn.Module` can)."""
+        ...
+
+
 class SequenceModel(nn.Module, ABC, Generic[State]):
     """A network that reads a source and says a target, token by token.
 
@@ -45,8 +64,8 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     max_length: int
     """How many tokens (specials included) a source or a target may have."""
 
-    alignment_attention: str
-    """The attention whose rows are the target tokens to say and whose columns are the source tokens."""
+    alignment_attention: str | None
+    """The attention whose rows are the target tokens to say and whose columns are the source tokens; None without."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     """What its attention must be able to be: `causal`, `cross`."""
@@ -59,8 +78,8 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
 
     @property
     @abstractmethod
-    def alignment_layers(self) -> Sequence[MultiHeadAttention]:
-        """The modules of that attention, layer by layer."""
+    def alignment_layers(self) -> Sequence[AlignmentLayer]:
+        """The modules of that attention, layer by layer; none without it."""
 
     @abstractmethod
     def forward(
