@@ -167,10 +167,10 @@ def test_a_network_without_use_for_attention_and_position_gets_neither() -> None
         network(model=LSTM, position={**POSITION, "d_model": 15})
     # What is not the default was asked for, and would be left out in silence.
     linear = {"_target_": "attention_lab.attention.linear.LinearAttention"}
-    with pytest.raises(SettingError, match=r"^attention=linear does not go with model=recurrent, which has none"):
+    with pytest.raises(SettingError, match=r"^attention=linear does not go with model=rnn or lstm, which has none"):
         network(model=LSTM, attention=linear)
     rotary = {"_target_": "attention_lab.positions.rotary.RotaryPosition"}
-    with pytest.raises(SettingError, match=r"^position=rotary does not go with model=recurrent, for which the order"):
+    with pytest.raises(SettingError, match=r"^position=rotary does not go with model=rnn or lstm, for which the order"):
         network(model=LSTM, position=rotary)
 
 

@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from attention_lab.composition import build_network
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import DataSettings
+from attention_lab.data.batches import Batch
+from attention_lab.evaluation.ablation import all_heads, head_means, silenced
+from attention_lab.evaluation.edges import cut_edges
+from attention_lab.evaluation.scoring import head_scores
 from attention_lab.metrics.sequence import token_loss
 from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD
@@ -19,6 +23,7 @@ from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD
 CONFIGS = Path(__file__).parents[1] / "configs"
 DATA = DataSettings(1, 11, 7, False, 100, 10, 10, 7, 0)
 B, LONGEST = 7, 11
+CPU = torch.device("cpu")
 
 MODELS = ("encoder_decoder", "decoder_only", "encoder_only")
 ATTENTIONS = tuple(sorted(path.stem for path in (CONFIGS / "attention").glob("*.yaml")))
@@ -151,6 +156,36 @@ def test_asking_for_the_weights_changes_nothing_and_they_are_well_formed(cell):
         # Nobody looks at padding.
         padded = (source == PAD)[:, None, None, :] & real[:, None, :, None]
         assert (weights.masked_select(padded.expand_as(weights)).abs() < 1e-6).all()
+
+
+@PARAMETRIZED
+def test_heads_can_be_silenced_measured_and_their_edges_cut(cell):
+    network = build(*cell).eval()
+    source, target, labels = copying()
+    # A copy's alignment; the last row has but one symbol, and EOS comes from nowhere.
+    alignment = torch.arange(labels.size(1)).expand_as(labels).masked_fill(labels < FIRST_SYMBOL, -1)
+    batch = Batch(source, target, labels, alignment)
+    heads = all_heads(network)
+    means = head_means(network, [batch], CPU)
+    assert means.shape == (2, 4, 6)
+    logits = network(source, target).logits
+    real = labels != PAD
+    for changed in (silenced(network, heads), silenced(network, heads, means)):
+        found = changed(source, target).logits
+        assert found.isfinite().all()
+        assert not torch.allclose(found[real], logits[real])
+    scores = head_scores(network, [batch], CPU)
+    assert scores.mass.shape == (2, 4)
+    cuts = cut_edges(network, scores, [batch], CPU, seed=0)
+    assert set(cuts) == {"aligned", "cut", "intact", "without_heads", "without_gold_edges", "without_random_edges"}
+    if cell[1] in ("linformer", "conv_mixed"):
+        return
+    # With every edge to the source closed, the source is not seen.
+    closed = torch.zeros(B, 4, target.size(1), source.size(1), dtype=torch.bool)
+    intervention = {(network.alignment_attention, layer): network.alignment_mask(closed) for layer in range(2)}
+    maps = network(source, target, need_weights=True, intervention=intervention).attention
+    for weights in network.alignment_maps(maps, target.size(1), source.size(1)):
+        assert not weights.any()
 
 
 @PARAMETRIZED

@@ -17,6 +17,14 @@ from attention_lab.positions.position import Position
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.task import Task
 
+_OTHER_NAMES = {
+    "multi_head": "full",
+    "absent": "none",
+    "recurrent": "rnn or lstm",
+    "recurrent_attention": "lstm_attention",
+}
+"""What the command line calls a class, where that is not the name of its module."""
+
 
 def check_parts(model: type[SequenceModel[Any]], attention: type[MultiHeadAttention], position: type[Position]) -> None:
     """Refuses parts that do not go together.
@@ -98,4 +106,4 @@ def _scarcest(network: SequenceModel[Any]) -> str:
 def _choice(part: type) -> str:
     """Returns the name under which the command line knows a class: its module's."""
     name = part.__module__.rpartition(".")[2]
-    return {"multi_head": "full", "absent": "none"}.get(name, name)
+    return _OTHER_NAMES.get(name, name)

@@ -137,6 +137,32 @@ def test_a_mixture_is_scored_task_by_task(command: Command):
     assert figures == {f"{name}.{kind}" for name in ("heads", "length_curve") for kind in ("png", "pdf")}
 
 
+@pytest.mark.parametrize("model", ["rnn", "lstm", "lstm_attention", "decoder_only", "encoder_only"])
+def test_every_architecture_runs_from_end_to_end(command: Command, capsys, model):
+    smoke = ("experiment=smoke", "trainer=cpu", f"model={model}", "trainer.max_steps=3", "data.min_length=2")
+    assert command("train.py", *smoke, "hydra.run.dir=run") == 0
+    arguments = ("checkpoint=run/checkpoints/best.ckpt", "num_figures=1", "lengths=[4,20]", "num_per_length=5")
+    assert command("evaluate.py", *arguments, "hydra.run.dir=results") == 0
+    assert capsys.readouterr().err == ""
+    metrics = json.loads(Path("run/metrics.json").read_text())
+    report = json.loads(Path("results/report.json").read_text())
+    assert {name: report[name] for name in TEST_FIGURES} == {name: metrics[name] for name in TEST_FIGURES}
+    has_heads = model not in ("rnn", "lstm")
+    assert (metrics["test/alignment_mass"] is not None) is has_heads
+    assert bool(report["heads"]) is has_heads
+    tags = set(events(Path("run")).Tags()["images"])
+    expected = {"lstm_attention": "decoder_cross"}.get(model, "self")
+    assert tags == ({f"attention/{expected}/layer_{layer}" for layer in range(len(tags))} if has_heads else set())
+    assert bool(tags) is has_heads
+    assert Path("results/report.html").stat().st_size > 1_000_000
+
+
+def test_a_network_without_attention_cannot_wait_for_its_alignment(command: Command, capsys):
+    arguments = ("experiment=smoke", "trainer=cpu", "model=lstm", "checkpoint.monitor=val/alignment_mass")
+    assert command("train.py", *arguments, "hydra.run.dir=run") == 2
+    assert "checkpoint.monitor=val/alignment_mass needs attention" in capsys.readouterr().err
+
+
 def test_a_sweep_is_compared_from_one_pattern(command: Command, capsys):
     smoke = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=2", "callbacks.attention_maps=false")
     assert command("train.py", "-m", *smoke, "task=copy,reverse", "seed=0,1", "hydra.sweep.dir=sweep") == 0

@@ -78,12 +78,15 @@ def test_long_maps_are_taken_a_few_rows_at_a_time(monkeypatch):
     whole, pieces = Oracle(), Oracle()
     batches = list(data(7).loader("test"))
     expected = head_scores(whole, batches, CPU)
-    assert set(whole.steps) <= set(range(1, 9))
+    # What is short is read at once.
+    assert whole.steps == []
     monkeypatch.setattr(scoring, "MAX_CELLS", 168)
     found = head_scores(pieces, batches, CPU)
     for batch in batches:
         fits = 168 // batch.source.numel()
         full, rest = divmod(batch.target.size(1), fits)
+        if full + bool(rest) == 1:
+            continue
         assert pieces.steps[: full + bool(rest)] == [fits] * full + [rest] * bool(rest)
         del pieces.steps[: full + bool(rest)]
     assert pieces.steps == []

@@ -237,6 +237,14 @@ def test_a_head_without_numbers_has_no_figures_and_takes_none_from_the_others() 
         torch.testing.assert_close(figure, expected, equal_nan=True)
 
 
+def test_less_than_nothing_counts_as_nothing() -> None:
+    odd = torch.tensor([[[[1.25, -0.5, 0.25]]]])
+    found = scores(((odd,), torch.tensor([[1]])))
+    assert found.mass.item() == found.mass_min.item() == found.mass_p5.item() == 0.0
+    assert found.confidence.item() == 1.0
+    assert found.entropy.item() == pytest.approx(-0.25 * math.log(0.25) / math.log(3))
+
+
 def test_a_batch_with_nothing_to_count_changes_nothing() -> None:
     nothing = (attention(3), torch.full((BATCH, TARGET), -1))
     assert close(scores(nothing, (attention(5), alignment_of(5))), scores((attention(5), alignment_of(5))))

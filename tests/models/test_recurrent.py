@@ -97,7 +97,7 @@ def test_says_a_distribution_for_every_target_token_and_has_no_maps(model: Recur
     output = model(ragged_source(), random_target(), need_weights=True)
     assert output.logits.shape == (B, T, V)
     assert output.attention == {}
-    assert model.alignment_attention is None
+    assert model.alignment_attention == ""
     assert list(model.alignment_layers) == []
 
 

@@ -7,6 +7,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from attention_lab.callbacks.writer import writer_of
 from attention_lab.data.batches import Batch
 from attention_lab.metrics.alignment import AlignmentScores, Head
+from attention_lab.models.model import SequenceModel
 
 _CHARTS = {
     "When heads lock on": {
@@ -51,12 +52,17 @@ class AlignmentMonitor(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        self.scores.update(outputs["attention"][self.attention], batch.alignment, batch.source)
+        network = pl_module.network
+        assert isinstance(network, SequenceModel)
+        maps = network.alignment_maps(outputs["attention"], batch.target.size(1), batch.source.size(1))
+        self.scores.update(maps, batch.alignment, batch.source)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Counted on every process, since counts are gathered from all; written by the first.
         scores = self.scores.heads()
-        best = scores.of(scores.best(self.attention))
+        head = scores.best(self.attention)
+        assert head is not None
+        best = scores.of(head)
         for name in ("hit_rate", "mass"):
             pl_module.log(f"val/alignment_{name}", best[name])
         writer = writer_of(trainer)

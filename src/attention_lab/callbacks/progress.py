@@ -48,15 +48,16 @@ class TrainingProgress(ProgressBar):
         scalars = {name: float(value) for name, value in trainer.callback_metrics.items()}
         if self._bar is not None:
             self._bar.clear()
+        aligned = scalars.get("val/alignment_hit_rate")
         log.info(
-            "step %5d %5.1f s   loss %.4f   validation: loss %.4f   tokens %.4f   exact %.4f   aligned %.3f",
+            "step %5d %5.1f s   loss %.4f   validation: loss %.4f   tokens %.4f   exact %.4f%s",
             trainer.global_step,
             time.monotonic() - self._started,
             scalars.get("train/loss", float("nan")),
             scalars["val/loss"],
             scalars["val/token_accuracy"],
             scalars["val/exact_match"],
-            scalars["val/alignment_hit_rate"],
+            "" if aligned is None else f"   aligned {aligned:.3f}",
         )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

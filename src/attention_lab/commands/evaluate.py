@@ -27,6 +27,7 @@ from attention_lab.plotting.heads import draw_heads
 from attention_lab.plotting.samples import compare
 from attention_lab.report.figures import map_examples, save_attention_maps
 from attention_lab.report.files import write_json
+from attention_lab.report.numbers import figure
 from attention_lab.report.page import write_page
 from attention_lab.training.trainer import choose_device
 
@@ -59,7 +60,7 @@ def _evaluate_one(file: Path, settings: EvaluateSettings, run_dir: Path, device:
         **scores.figures,
         "checkpoint": str(file),
         "step": trained.step,
-        "best_head": scores.best_head._asdict(),
+        "best_head": scores.best_head and scores.best_head._asdict(),
         "baselines": _baselines(trained, device),
         "length_curve": curve_of(trained, data, settings.lengths, scores.best_head, device),
         **_evidence(trained, scores, device),
@@ -77,6 +78,8 @@ def _baselines(trained: Trained, device: torch.device) -> dict[str, Any]:
     """Returns how well the best head aligned before training, and one that looks everywhere alike."""
     before = untrained_network(trained.settings)
     best = head_scores(before, trained.data.loader("validation"), device).best(before.alignment_attention)
+    if best is None:
+        return {"untrained": None, "chance": None}
     untrained = head_scores(before, trained.data.loader("test"), device).of(best)
     chance = untrained.pop("chance")
     return {"untrained": {**best._asdict(), **untrained}, "chance": chance}
@@ -104,8 +107,9 @@ def _draw(
     mapped = map_examples(trained.network, rows, shown_rows, device)
     save_attention_maps(mapped, figures, settings.pdf)
     cuts = report["interventions"]
-    evidence = draw_heads(report["heads"], cuts["together"], cuts, report["baselines"]["chance"])
-    save(evidence, figures / "heads", settings.pdf)
+    if report["heads"]:
+        evidence = draw_heads(report["heads"], cuts["together"], cuts, report["baselines"]["chance"])
+        save(evidence, figures / "heads", settings.pdf)
     if report["length_curve"]:
         save(draw_length_curve(report["length_curve"], lengths), figures / "length_curve", settings.pdf)
     examples = rows.__getitems__(spread_rows(rows, _NUM_SAMPLES))
@@ -116,11 +120,29 @@ def _draw(
 
 
 def _say_what_was_found(report: dict[str, Any], scores: TestScores) -> None:
-    baselines, cuts = report["baselines"], report["interventions"]
     log.info("%s, step %d, on the test split:", report["checkpoint"], report["step"])
     for name, value in scores.figures.items():
-        log.info("  %-26s %.4f", name, value)
-    log.info("  best head on validation    %s", scores.best_head)
+        log.info("  %-26s %s", name, figure(value))
+    if scores.best_head is not None:
+        _say_what_heads_do(report, scores.best_head)
+    if report["tasks"]:
+        log.info("")
+        log.info("  task           exact match, decoded   hit rate   mass     best aligned head")
+    for task in report["tasks"]:
+        figures = (figure(task[name]) for name in ("decoded_exact_match", "alignment_hit_rate", "alignment_mass"))
+        best = "–" if task["best_head"] is None else Head(**task["best_head"])
+        log.info("  %-12s   %20s   %8s   %6s   %s", task["task"], *figures, best)
+    if report["length_curve"]:
+        log.info("")
+        log.info("  length   exact match, decoded   token accuracy   mass on gold")
+    for record in report["length_curve"]:
+        figures = (figure(record[name]) for name in ("decoded_exact_match", "token_accuracy", "alignment_mass"))
+        log.info("  %6d   %20s   %14s   %12s", record["length"], *figures)
+
+
+def _say_what_heads_do(report: dict[str, Any], best: Head) -> None:
+    baselines, cuts = report["baselines"], report["interventions"]
+    log.info("  best head on validation    %s", best)
     log.info(
         "  before training            hit rate %.4f, mass %.4f (chance %.4f)",
         *(baselines["untrained"][name] for name in ("hit_rate", "mass")),
@@ -131,15 +153,3 @@ def _say_what_was_found(report: dict[str, Any], scores: TestScores) -> None:
     log.info("Exact match when the %d %s lose ...", len(cuts["cut"]), who)
     for name, what in (("heads", "everything"), ("gold_edges", "their gold edges"), ("random_edges", "random edges")):
         log.info("  %-26s %.4f", what, cuts[f"without_{name}"]["exact_match"])
-    if report["tasks"]:
-        log.info("")
-        log.info("  task           exact match, decoded   hit rate   mass     best aligned head")
-    for task in report["tasks"]:
-        figures = (task[name] for name in ("decoded_exact_match", "alignment_hit_rate", "alignment_mass"))
-        log.info("  %-12s   %20.4f   %8.4f   %6.4f   %s", task["task"], *figures, Head(**task["best_head"]))
-    if report["length_curve"]:
-        log.info("")
-        log.info("  length   exact match, decoded   token accuracy   mass on gold")
-    for record in report["length_curve"]:
-        figures = (record[name] for name in ("length", "decoded_exact_match", "token_accuracy", "alignment_mass"))
-        log.info("  %6d   %20.4f   %14.4f   %12.4f", *figures)

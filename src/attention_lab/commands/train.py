@@ -26,6 +26,7 @@ from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.evaluation.scoring import TestScores, test_scores
 from attention_lab.models.model import SequenceModel
 from attention_lab.report.files import write_json
+from attention_lab.report.numbers import figure
 from attention_lab.training.module import SequenceTraining
 from attention_lab.training.trainer import choose_device, make_trainer
 
@@ -50,6 +51,7 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     task = build_task(settings.task)
     network = build_network(settings.model, settings.attention, settings.position, settings.data)
     check_sequences(network, task, settings.data)
+    _check_monitors(settings, network)
     device = choose_device(settings.trainer.accelerator)
     # A CPU saves what it does not pad; a GPU has to wait for every part.
     data = build_data(task, settings.data, settings.seed, parts=1 if device.type == "cuda" else 3)
@@ -76,9 +78,20 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     }
     write_json(metrics, run_dir / "metrics.json")
     assert isinstance(trainer.logger, TensorBoardLogger)
-    trainer.logger.log_hyperparams(flat_settings(config), scores.figures, trainer.global_step)
+    known = {name: value for name, value in scores.figures.items() if value is not None}
+    trainer.logger.log_hyperparams(flat_settings(config), known, trainer.global_step)
     trainer.logger.finalize("success")
     _say_what_was_reached(scores, metrics, trained.step, run_dir)
+
+
+def _check_monitors(settings: TrainSettings, network: SequenceModel[Any]) -> None:
+    """Refuses to wait for the alignment of a network that has none."""
+    for section, monitor in (
+        ("checkpoint", settings.checkpoint.monitor),
+        ("early_stopping", settings.early_stopping.monitor),
+    ):
+        if monitor.startswith("val/alignment") and not network.alignment_layers:
+            raise SettingError(f"{section}.monitor={monitor} needs attention from target to source; use val/loss")
 
 
 def _training(network: SequenceModel[Any], settings: TrainSettings, config: dict[str, Any]) -> SequenceTraining:
@@ -98,12 +111,14 @@ def _training(network: SequenceModel[Any], settings: TrainSettings, config: dict
 def _callbacks(settings: CallbackSettings, data: SequenceData, network: SequenceModel[Any]) -> list[Callback]:
     rows = data.rows("validation")
     layers = network.alignment_layers
-    monitor = AlignmentMonitor(network.alignment_attention, len(layers), layers[0].num_heads)
-    callbacks: list[Callback] = [monitor, TrainingProgress()]
+    callbacks: list[Callback] = [TrainingProgress()]
+    if layers:
+        # First, since what it logs is shown.
+        callbacks.insert(0, AlignmentMonitor(network.alignment_attention, len(layers), layers[0].num_heads))
     example = readable_rows(rows, 1)
-    if settings.attention_maps and not example:
+    if settings.attention_maps and layers and not example:
         log.warning("No attention maps: even the shortest validation sequence is too long to be mapped.")
-    elif settings.attention_maps:
+    elif settings.attention_maps and network.axes:
         callbacks.append(AttentionMaps(rows[example[0]]))
     if settings.num_samples:
         callbacks.append(SamplePredictions(rows.__getitems__(spread_rows(rows, settings.num_samples))))
@@ -122,8 +137,10 @@ def _say_what_was_reached(scores: TestScores, metrics: dict[str, Any], best_step
         f"  exact match      {figures['test/decoded_exact_match']:.4f} decoded, "
         f"{figures['test/exact_match']:.4f} teacher-forced",
         f"  token accuracy   {figures['test/token_accuracy']:.4f}",
-        f"  alignment        hit rate {figures['test/alignment_hit_rate']:.4f}, "
-        f"mass {figures['test/alignment_mass']:.4f} ({scores.best_head}, the best on validation)",
+        f"  alignment        hit rate {figure(figures['test/alignment_hit_rate'])}, "
+        f"mass {figure(figures['test/alignment_mass'])} ({scores.best_head}, the best on validation)"
+        if scores.best_head is not None
+        else "  alignment        none: this network has no attention from target to source",
         "",
         f"Everything is in {where}.",
         f"Look at the attention:    {programs}tensorboard --logdir {where} --samples_per_plugin images=1000",

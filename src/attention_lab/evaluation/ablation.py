@@ -116,6 +116,8 @@ def head_means(
     network: SequenceModel[Any], batches: Sequence[Batch], device: torch.device
 ) -> Float[Tensor, "layers H K"]:
     """Returns what each head says on average over all target tokens to say, EOS included."""
+    if not network.alignment_layers:
+        return torch.zeros(0, 0, 0)
     listened = copy.deepcopy(network).to(device)
     ears = [_Ear(attention.w_o) for attention in listened.alignment_layers]
     for attention, ear in zip(listened.alignment_layers, ears, strict=True):
@@ -127,7 +129,7 @@ def head_means(
             real = batch.labels.to(device) != PAD
             tokens += int(real.sum())
             for ear in ears:
-                ear.total += ear.heard[real].double().sum(dim=0)
+                ear.total += network.target_rows(ear.heard, real.size(1))[real].double().sum(dim=0)
     heads = network.alignment_layers[0].num_heads
     return torch.stack([(ear.total / tokens).unflatten(0, (heads, -1)) for ear in ears]).cpu()
 

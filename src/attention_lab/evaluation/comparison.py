@@ -33,7 +33,7 @@ class Run(NamedTuple):
     step: int
     solved: Solved | None
     weights: int
-    figures: dict[str, float]
+    figures: dict[str, float | None]
     length_curve: list[dict[str, Any]]
 
 
@@ -110,7 +110,7 @@ def _key(value: object) -> str:
     return repr(value)
 
 
-def over_seeds(name: str, values: Sequence[float]) -> dict[str, float | None]:
+def over_seeds(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
     """Returns `mean`, `worst`, and from `low` to `high` the 95 % interval of the mean.
 
     Student's t interval: it takes the seeds for draws from a normal distribution, which rates near 1 are not quite;
@@ -118,15 +118,18 @@ def over_seeds(name: str, values: Sequence[float]) -> dict[str, float | None]:
 
     Args:
         name: the figure's name. Every figure but a loss lies between 0 and 1; of a loss and an entropy less is better.
-        values: one a seed.
+        values: one a seed; None where a network has no such figure, and then there is no summary either.
     """
-    centre = mean(values)
+    known = [value for value in values if value is not None]
+    if not known:
+        return dict.fromkeys(("mean", "worst", "low", "high"))
+    centre = mean(known)
     is_loss = name.endswith("loss")
-    worst = max(values) if is_loss or name.endswith("entropy") else min(values)
+    worst = max(known) if is_loss or name.endswith("entropy") else min(known)
     summary: dict[str, float | None] = {"mean": centre, "worst": worst}
-    if len(values) < 2:
+    if len(known) < 2:
         return {**summary, "low": None, "high": None}
-    reach = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    reach = float(student.ppf(0.975, len(known) - 1)) * stdev(known) / math.sqrt(len(known))
     return {**summary, "low": max(0.0, centre - reach), "high": centre + reach if is_loss else min(1.0, centre + reach)}
 
 

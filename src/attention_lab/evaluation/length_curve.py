@@ -11,7 +11,7 @@ from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import DataSettings
 from attention_lab.data.module import SequenceData
 from attention_lab.evaluation.checkpoint import Trained
-from attention_lab.evaluation.scoring import accuracy, head_scores
+from attention_lab.evaluation.scoring import accuracy, alignment_figures, head_scores
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.task import Task
@@ -35,7 +35,7 @@ def default_lengths(task: Task, data: DataSettings, max_length: int) -> list[int
 
 
 def curve_of(
-    trained: Trained, data: DataSettings, lengths: Sequence[int] | None, head: Head, device: torch.device
+    trained: Trained, data: DataSettings, lengths: Sequence[int] | None, head: Head | None, device: torch.device
 ) -> list[dict[str, Any]]:
     """Returns a checkpoint's length curve, at the default lengths where none are given."""
     if lengths is None:
@@ -48,7 +48,7 @@ def length_curve(
     task: Task,
     data: DataSettings,
     lengths: Sequence[int],
-    head: Head,
+    head: Head | None,
     seed: int,
     device: torch.device,
 ) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def length_curve(
         task: what it learned.
         data: how it was trained; `test_size` sequences are drawn at each length, or as many as there are.
         lengths: source lengths in symbols.
-        head: the head to follow.
+        head: the head to follow; None where there is none.
         seed: decides the sequences.
         device: where to run.
 
@@ -76,9 +76,10 @@ def length_curve(
         batches = _batches(network, task, data, length, seed).loader("test")
         figures = accuracy(network, batches, device)
         del figures["loss"]
-        aligned = head_scores(network, batches, device).of(head)
-        figures |= {f"alignment_{name}": aligned[name] for name in ("hit_rate", "mass", "entropy", "chance")}
-        records.append({"length": length, **figures})
+        aligned = alignment_figures(
+            head_scores(network, batches, device), head, ("hit_rate", "mass", "entropy", "chance")
+        )
+        records.append({"length": length, **figures, **aligned})
     return records
 
 

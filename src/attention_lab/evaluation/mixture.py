@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attention_lab.data.batches import Batch, SequenceRows, readable_rows
 from attention_lab.evaluation.ablation import ablate_heads
-from attention_lab.evaluation.scoring import accuracy, head_scores
+from attention_lab.evaluation.scoring import accuracy, alignment_figures, head_scores
 from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.mixture import Mixture
 from attention_lab.tasks.task import Task
@@ -50,15 +50,13 @@ def each_task(
         scores = head_scores(network, asked, device)
         figures = accuracy(network, asked, device)
         del figures["loss"]
-        aligned = scores.of(best)
         records.append(
             {
                 "task": part.name,
                 "sequences": sum(len(batch.source) for batch in asked),
                 **figures,
-                "alignment_hit_rate": aligned["hit_rate"],
-                "alignment_mass": aligned["mass"],
-                "best_head": best._asdict(),
+                **alignment_figures(scores, best, ("hit_rate", "mass")),
+                "best_head": best and best._asdict(),
                 "heads": ablate_heads(network, scores, means, asked, device),
             }
         )

@@ -1,6 +1,7 @@
 """The numbers of a trained network: the same ones after training and from a checkpoint."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import isnan
 from typing import Any, NamedTuple
 
 import torch
@@ -23,14 +24,14 @@ class TestScores(NamedTuple):
 
     Attributes:
         figures: `test/loss`, `test/token_accuracy`, `test/exact_match`, `test/decoded_exact_match`,
-            `test/alignment_hit_rate`, `test/alignment_mass`; the last two are the best head's.
-        best_head: the head that aligns best on the *validation* split.
+            `test/alignment_hit_rate`, `test/alignment_mass`; the last two are the best head's, None without any.
+        best_head: the head that aligns best on the *validation* split; None where there is no attention.
         heads: every head's alignment on the test split.
         validated: every head's alignment on the validation split; whatever is chosen among heads is chosen by it.
     """
 
-    figures: dict[str, float]
-    best_head: Head
+    figures: dict[str, float | None]
+    best_head: Head | None
     heads: HeadScores
     validated: HeadScores
 
@@ -43,19 +44,25 @@ def test_scores(network: SequenceModel[Any], data: SequenceData, device: torch.d
     """
     validated, heads = (head_scores(network, data.loader(split), device) for split in ("validation", "test"))
     best_head = validated.best(network.alignment_attention)
-    best = heads.of(best_head)
     figures = {
         **accuracy(network, data.loader("test"), device),
-        "alignment_hit_rate": best["hit_rate"],
-        "alignment_mass": best["mass"],
+        **alignment_figures(heads, best_head, ("hit_rate", "mass")),
     }
     return TestScores({f"test/{name}": value for name, value in figures.items()}, best_head, heads, validated)
 
 
+def alignment_figures(scores: HeadScores, head: Head | None, names: Sequence[str]) -> dict[str, float | None]:
+    """Returns some of a head's figures as `alignment_...`; None each where there is no head, or no map of it."""
+    figures = {} if head is None else {name: value for name, value in scores.of(head).items() if not isnan(value)}
+    return {f"alignment_{name}": figures.get(name) for name in names}
+
+
 def head_scores(network: SequenceModel[Any], batches: Iterable[Batch], device: torch.device) -> HeadScores:
-    """Returns how well each head of the attention from target to source aligns."""
+    """Returns how well each head of the attention from target to source aligns; of no heads where there is none."""
     network.to(device)
     layers = network.alignment_layers
+    if not layers:
+        return HeadScores(*torch.zeros(len(HeadScores._fields), 0, 0))
     scores = AlignmentScores(len(layers), layers[0].num_heads).to(device)
     with evaluation_mode(network):
         for batch in batches:
@@ -114,12 +121,18 @@ def _few_rows(batches: Iterable[Batch]) -> Iterator[Batch]:
 def _maps(network: SequenceModel[Any], source: Tensor, target: Tensor) -> Iterator[tuple[tuple[Tensor, ...], slice]]:
     """Yields the maps of the attention from target to source, as many target tokens at a time as memory has room for.
 
-    The target is read in pieces, as in decoding, so that no map of all of a long target ever exists.
+    A long target is read in pieces, as in decoding, so that no map of all of it ever exists. A mechanism that keeps no
+    keys to look back on has no maps of pieces, and yields none.
     """
     batch, longest = len(source), max(source.size(1), target.size(1))
     rows_at_a_time = max(1, MAX_CELLS // (batch * longest))
+    if rows_at_a_time >= target.size(1):
+        attention = network(source, target, need_weights=True).attention
+        yield network.alignment_maps(attention, target.size(1), source.size(1)), slice(None)
+        return
     state = network.begin(source)
     for begin in range(0, target.size(1), rows_at_a_time):
         rows = slice(begin, begin + rows_at_a_time)
         output, state = network.step(target[:, rows], state, need_weights=True)
-        yield network.alignment_maps(output.attention, output.logits.size(1), source.size(1)), rows
+        if network.alignment_attention in output.attention:
+            yield network.alignment_maps(output.attention, output.logits.size(1), source.size(1)), rows

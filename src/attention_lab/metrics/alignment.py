@@ -57,8 +57,10 @@ class HeadScores(NamedTuple):
         """Returns one head's figures."""
         return {name: float(figure[head.layer, head.head]) for name, figure in self._asdict().items()}
 
-    def best(self, attention: str) -> Head:
-        """Returns the head with the highest hit rate, among equals the one with the most mass."""
+    def best(self, attention: str) -> Head | None:
+        """Returns the head with the highest hit rate, among equals the one with the most mass; None of no heads."""
+        if not self.hit_rate.numel():
+            return None
         hit_rate, mass = self.hit_rate.double(), self.mass.double()
         rank = torch.where(hit_rate == hit_rate.max(), mass, -1.0)
         return Head(attention, *divmod(int(rank.argmax()), rank.size(1)))
@@ -116,7 +118,9 @@ class AlignmentScores(Metric):
         self.tokens += len(rows)
         self.chance += (1 / keys.double()).sum()
         for layer, each in enumerate(weights):
-            self._take_in(layer, each[rows, :, steps].float(), gold, keys, is_symbol)
+            # A mechanism's equivalent map may hold what no distribution does; less than nothing counts as nothing.
+            weights_NHS = each[rows, :, steps].float().clamp(0, 1)
+            self._take_in(layer, weights_NHS, gold, keys, is_symbol)
 
     def _take_in(
         self,

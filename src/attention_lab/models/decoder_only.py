@@ -123,6 +123,9 @@ class DecoderOnly(SequenceModel[ReadingState]):
     def alignment_maps(self, attention: AttentionMaps, num_targets: int, num_sources: int) -> tuple[Tensor, ...]:
         return tuple(weights[:, :, -num_targets:, :num_sources] for weights in attention["self"])
 
+    def target_rows(self, layer: Float[Tensor, "B L D"], num_targets: int) -> Float[Tensor, "B T D"]:
+        return layer[:, -num_targets:]
+
     def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
         return functional.pad(allowed, (0, allowed.size(2), allowed.size(3), 0), value=True)
 

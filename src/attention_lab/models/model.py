@@ -64,8 +64,8 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     max_length: int
     """How many tokens (specials included) a source or a target may have."""
 
-    alignment_attention: str | None
-    """The attention whose rows are the target tokens to say and whose columns are the source tokens; None without."""
+    alignment_attention: str = ""
+    """The attention whose rows are the target tokens to say and whose columns are the source tokens; empty without."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     """What its attention must be able to be: `causal`, `cross`."""
@@ -122,6 +122,10 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
             num_sources: how many source tokens there are (S), EOS and padding included.
         """
         return attention[self.alignment_attention]
+
+    def target_rows(self, layer: Float[Tensor, "B L D"], num_targets: int) -> Float[Tensor, "B T D"]:
+        """Returns, of what that attention gives for all its queries, the part at which the target is said."""
+        return layer
 
     def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
         """Returns an intervention that closes, of the edges from target to source, those not allowed."""

@@ -42,8 +42,6 @@ class RecurrentSeq2Seq(SequenceModel[CellState]):
         ValueError: an argument is out of its range.
     """
 
-    alignment_attention = None
-
     def __init__(
         self,
         num_tokens: int,

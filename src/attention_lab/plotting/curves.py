@@ -29,14 +29,15 @@ class SeedsCurve(NamedTuple):
     Attributes:
         label: what kind of run.
         lengths: in symbols.
-        means: under `decoded_exact_match`, `token_accuracy` and `alignment_mass`, the mean at each length.
+        means: under `decoded_exact_match`, `token_accuracy` and `alignment_mass`, the mean at each length, or None
+            where there is no such figure.
         worst: the same for the worst seed.
     """
 
     label: str
     lengths: Sequence[int]
-    means: Mapping[str, Sequence[float]]
-    worst: Mapping[str, Sequence[float]]
+    means: Mapping[str, Sequence[Any]]
+    worst: Mapping[str, Sequence[Any]]
 
 
 def draw_length_curve(records: Sequence[dict[str, Any]], trained: tuple[int, int]) -> Figure:
@@ -51,7 +52,10 @@ def draw_length_curve(records: Sequence[dict[str, Any]], trained: tuple[int, int
     lengths = [record["length"] for record in records]
     _length_axes(axes, lengths, trained)
     for name, (label, colour, style) in _LINES.items():
-        axes.plot(lengths, [record[name] for record in records], style, color=colour, label=label, markersize=5)
+        values = [record[name] for record in records]
+        # A network without attention has no mass to show.
+        if None not in values:
+            axes.plot(lengths, values, style, color=colour, label=label, markersize=5)
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
@@ -71,6 +75,8 @@ def draw_comparison(curves: Sequence[SeedsCurve], trained: tuple[int, int] | Non
         for number, curve in enumerate(curves):
             colour = SERIES[number % len(SERIES)]
             style = ("o-", "s--", "^:")[number // len(SERIES) % 3]
+            if None in curve.means[name]:
+                continue
             axes.plot(curve.lengths, curve.means[name], style, color=colour, label=curve.label, markersize=4)
             axes.fill_between(curve.lengths, curve.worst[name], curve.means[name], color=colour, alpha=0.15, lw=0)
         axes.set_title(title, fontsize=9)

@@ -8,6 +8,7 @@ from attention_lab.evaluation.comparison import Group
 from attention_lab.plotting.canvas import SERIES
 from attention_lab.report.files import write_text
 from attention_lab.report.markup import fill, table
+from attention_lab.report.numbers import figure
 from attention_lab.report.tables import COLUMNS, table_of_groups
 
 
@@ -20,7 +21,7 @@ def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | No
         path: where to write.
     """
     runs = [
-        [run.checkpoint, str(run.config.get("seed")), str(run.step)] + [f"{run.figures[name]:.4f}" for name in COLUMNS]
+        [run.checkpoint, str(run.config.get("seed")), str(run.step)] + [figure(run.figures[name]) for name in COLUMNS]
         for group in groups
         for run in group.runs
     ]

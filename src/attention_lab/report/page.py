@@ -14,6 +14,7 @@ from attention_lab.plotting.samples import Sample
 from attention_lab.report.figures import MappedExample
 from attention_lab.report.files import write_text
 from attention_lab.report.markup import fill, table
+from attention_lab.report.numbers import figure
 from attention_lab.tasks.vocabulary import token_labels
 
 _NEEDED = 0.05
@@ -60,7 +61,7 @@ def write_page(
         data,
         title=html.escape(f"{task}, step {report['step']}"),
         checkpoint=html.escape(report["checkpoint"]),
-        summary=table(["", "test"], [[name, f"{report[name]:.4f}"] for name in report if name.startswith("test/")]),
+        summary=table(["", "test"], [[name, figure(report[name])] for name in report if name.startswith("test/")]),
         baselines=_baselines(report),
         evidence=html.escape(_evidence(report)),
         heads=_heads(report),
@@ -72,6 +73,8 @@ def write_page(
 
 
 def _baselines(report: dict[str, Any]) -> str:
+    if report["best_head"] is None:
+        return "<p class='note'>This network has no attention from target to source.</p>"
     untrained, chance = report["baselines"]["untrained"], report["baselines"]["chance"]
     lines = {
         f"best head of this network ({_address(report['best_head'])})": [
@@ -85,6 +88,8 @@ def _baselines(report: dict[str, Any]) -> str:
 
 
 def _evidence(report: dict[str, Any]) -> str:
+    if not report["heads"]:
+        return "There is no attention from target to source to intervene on."
     cuts = report["interventions"]
     aligned, count = len(cuts["aligned"]), len(cuts["cut"])
     left = {name: f"{cuts[name]['exact_match']:.3f}" for name in CUTS}
@@ -139,7 +144,9 @@ def _tasks(tasks: Sequence[dict[str, Any]]) -> str:
     if not tasks:
         return ""
     said = [
-        f"{task['task']}: exact match {task['decoded_exact_match']:.4f} decoded on {task['sequences']} sequences; "
+        f"{task['task']}: exact match {task['decoded_exact_match']:.4f} decoded on {task['sequences']} sequences"
+        if task["best_head"] is None
+        else f"{task['task']}: exact match {task['decoded_exact_match']:.4f} decoded on {task['sequences']} sequences; "
         f"best aligned is {_address(task['best_head'])}, hit rate {task['alignment_hit_rate']:.4f}, "
         f"mass {task['alignment_mass']:.4f}."
         for task in tasks

@@ -77,6 +77,8 @@ def _when_solved(runs: Sequence[Run]) -> tuple[str, str]:
 
 
 def _in_short(summary: dict[str, float | None]) -> str:
+    if summary["mean"] is None:
+        return "–"
     if summary["low"] is None:
         return f"{summary['mean']:.4f}"
     return f"{summary['mean']:.4f} [{summary['low']:.4f}, {summary['high']:.4f}], worst {summary['worst']:.4f}"
