@@ -52,6 +52,9 @@ def goes_together(combination: tuple[str, ...]) -> bool:
         combination
     ):
         return False
+    if "experiment=fixed_length_reverse" in combination:
+        # It has one head, and says one token for each.
+        return not {"attention=grouped_query", "task=duplicate"} & set(combination)
     if "task=duplicate" in combination:
         return "model=encoder_only" not in combination
     return True

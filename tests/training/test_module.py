@@ -63,7 +63,7 @@ def fit(module: SequenceTraining, data: SequenceData, max_steps: int, *callbacks
 def loss_and_gradients(batch: list[Batch], monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, list[Tensor]]:
     module = make_module()
     monkeypatch.setattr(module, "log_dict", lambda _: None)
-    monkeypatch.setattr(SequenceTraining, "trainer", SimpleNamespace(global_step=0))
+    monkeypatch.setattr(SequenceTraining, "trainer", SimpleNamespace(global_step=0, log_every_n_steps=10))
     loss = module.training_step(batch, 0)
     loss.backward()
     return loss.detach(), [weight.grad for weight in module.parameters() if weight.grad is not None]
@@ -91,7 +91,7 @@ def test_a_checkpoint_holds_plain_types_the_config_and_the_schedule(tmp_path):
     trainer = fit(make_module(), make_data(), 2)
     trainer.save_checkpoint(tmp_path / "some.ckpt")
     content = torch.load(tmp_path / "some.ckpt", weights_only=True)
-    assert content["attention_lab"] == {"format": 1, "config": {"seed": 5}}
+    assert content["attention_lab"] == {"format": 1, "config": {"seed": 5}, "solved": None}
     assert content["global_step"] == 2
     assert content["lr_schedulers"][0]["last_epoch"] == 2
     assert content["optimizer_states"][0]["state"]
