@@ -1,7 +1,7 @@
 """The Lightning module: what happens in a training step and in a validation step."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,18 @@ CHECKPOINT_FORMAT = 1
 
 SOLVED = 0.99
 """A task counts as solved at the first validation with at least this exact match."""
+
+
+def batch_loss(predict: Callable[[Tensor, Tensor], Tensor], batch: Sequence[Batch]) -> Tensor:
+    """Returns the mean loss over the real tokens of all parts of a batch, in nats.
+
+    Args:
+        predict: returns logits (B, T, V) for a source (B, S) and a target (B, T).
+        batch: the parts.
+    """
+    losses = [token_loss(predict(part.source, part.target), part.labels, reduction="sum") for part in batch]
+    tokens = torch.stack([(part.labels != PAD).sum() for part in batch]).sum()
+    return torch.stack(losses).sum() / tokens
 
 
 class SequenceTraining(LightningModule):
@@ -71,11 +83,7 @@ class SequenceTraining(LightningModule):
 
     def training_step(self, batch: Sequence[Batch], batch_idx: int) -> Tensor:
         """Returns the mean loss over the tokens of all parts of the batch."""
-        losses = [
-            token_loss(self.network(part.source, part.target).logits, part.labels, reduction="sum") for part in batch
-        ]
-        tokens = torch.stack([(part.labels != PAD).sum() for part in batch]).sum()
-        loss = torch.stack(losses).sum() / tokens
+        loss = batch_loss(lambda source, target: self.network(source, target).logits, batch)
         if self._is_logged():
             self.log_dict({"train/loss": loss, "step": self.trainer.global_step + 1.0})
         return loss
