@@ -29,45 +29,22 @@ from attention_lab.tasks.vocabulary import num_tokens
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 
-GROUPS = ("task", "model", "attention", "position", "trainer", "experiment")
+GROUPS = ("task", "model", "attention", "position", "trainer")
 
 
 def choices(group: str) -> list[tuple[str, ...]]:
     return [(f"{group}={path.stem}",) for path in sorted((CONFIGS / group).glob("*.yaml"))]
 
 
-def goes_together(combination: tuple[str, ...]) -> bool:
-    """Whether a combination, with the defaults for what it does not name, can work."""
-    # tests/test_matrix.py has all of them.
-    if "attention=conv_mixed" in combination or "attention=linformer" in combination:
-        return "model=encoder_only" in combination
-    without = {"model=rnn", "model=lstm", "model=lstm_attention"} & set(combination)
-    others = {f"attention={path.stem}" for path in (CONFIGS / "attention").glob("*.yaml")} - {"attention=full"}
-    others |= {f"position={path.stem}" for path in (CONFIGS / "position").glob("*.yaml")}
-    if without and (others - {"position=sinusoidal", "position=none"}) & set(combination):
-        return False
-    if "position=rotary" in combination and "attention=linear" in combination:
-        return False
-    if {"position=alibi", "position=relative_t5"} & set(combination) and {"attention=linear", "attention=flash"} & set(
-        combination
-    ):
-        return False
-    if "experiment=fixed_length_reverse" in combination:
-        # It has one head, and says one token for each.
-        return not {"attention=grouped_query", "task=duplicate"} & set(combination)
-    if "task=duplicate" in combination:
-        return "model=encoder_only" not in combination
-    return True
-
-
-# Every pair of choices from two groups, the other groups as they are by default: what can go wrong between groups does
-# between two of them, and the full product grows with every file.
+# Every choice by itself, and every task with every model; tests/test_matrix.py has models, attentions and positions.
+COMBINATIONS = [choice for group in (*GROUPS, "experiment") for choice in choices(group)]
 COMBINATIONS = [
-    (*one, *other)
-    for first, second in itertools.combinations(GROUPS, 2)
-    for one in choices(first)
-    for other in choices(second)
-    if goes_together((*one, *other))
+    choice for choice in COMBINATIONS if choice not in (("attention=conv_mixed",), ("attention=linformer",))
+]
+COMBINATIONS += [
+    (*task, *model)
+    for task, model in itertools.product(choices("task"), choices("model"))
+    if (*task, *model) != ("task=duplicate", "model=encoder_only")
 ]
 
 TASK: Component = {"_target_": "attention_lab.tasks.reverse.Reverse"}

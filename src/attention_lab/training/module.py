@@ -20,6 +20,9 @@ from attention_lab.training.schedule import warmup_then_cosine
 CHECKPOINT_FORMAT = 1
 """Version of what this project adds to Lightning's checkpoints."""
 
+LOG_EVERY = 10
+"""Steps between two that log the training loss."""
+
 SOLVED = 0.99
 """A task counts as solved at the first validation with at least this exact match."""
 
@@ -94,7 +97,7 @@ class SequenceTraining(LightningModule):
 
     def _is_logged(self) -> bool:
         """Says whether Lightning will write what this step logs; taking it in at every step costs milliseconds."""
-        return (self.trainer.global_step + 1) % self.trainer.log_every_n_steps == 0
+        return (self.trainer.global_step + 1) % LOG_EVERY == 0
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """Scores a batch and hands what the network said, attention included, to the callbacks."""

@@ -10,6 +10,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import Precision, TrainSettings
+from attention_lab.training.module import LOG_EVERY
 from attention_lab.training.stopping import StopOnSignal, ValidateAtTheEnd
 
 
@@ -34,7 +35,7 @@ def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callbac
         val_check_interval=settings.trainer.validate_every,
         check_val_every_n_epoch=None,
         num_sanity_val_steps=0,
-        log_every_n_steps=10,
+        log_every_n_steps=LOG_EVERY,
         gradient_clip_val=settings.optimizer.gradient_clip or None,
         deterministic=settings.trainer.deterministic,
         logger=TensorBoardLogger(run_dir, name=None, version="tensorboard", default_hp_metric=False),
