@@ -13,7 +13,7 @@ from attention_lab.benchmark import peers
 from attention_lab.benchmark.__main__ import main
 from attention_lab.benchmark.training_run import measure
 
-COST = "cost --lengths 64,128 --d-model 16 --num-heads 2 --repeats 1 --kinds full,conv_mixed --device cpu --pdf"
+COST = "cost --lengths 64,128 --d-model 16 --num-heads 2 --repeats 1 --kinds conv_mixed --device cpu --pdf"
 PEERS = (
     "peers --d-model 16 --num-heads 2 --d-ff 24 --max-length 5 --train-size 64 --batch-size 16 --steps 1 --rounds 2 "
     "--decode-length 6 --decode-batch 3 --device cpu"
@@ -67,14 +67,12 @@ def test_cost_leaves_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFi
     assert table in capsys.readouterr().out
     report = json.loads((tmp_path / "cost.json").read_text())
     assert [(cost["kind"], cost["form"], cost["length"]) for cost in report["costs"]] == [
-        ("full", "causal", 64),
-        ("full", "causal", 128),
         ("conv_mixed", "bidirectional", 64),
         ("conv_mixed", "bidirectional", 128),
     ]
     assert all(cost["milliseconds"] > 0 and cost["mebibytes"] >= 0 for cost in report["costs"])
     assert report["machine"]["precision"] == "32-true"
-    assert len(list(csv.DictReader((tmp_path / "cost.csv").read_text().splitlines()))) == 4
+    assert len(list(csv.DictReader((tmp_path / "cost.csv").read_text().splitlines()))) == 2
 
 
 def test_memory_of_matrices_grows_with_the_square_and_stops_at_the_limit(tmp_path: Path) -> None:

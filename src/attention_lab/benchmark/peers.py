@@ -21,6 +21,7 @@ from attention_lab.benchmark.training_run import (
     network_shape,
     training_data,
 )
+from attention_lab.data.module import SequenceData
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.cost import draw_throughput
 from attention_lab.report.files import write_csv, write_json, write_text
@@ -73,9 +74,13 @@ def run_peers(options: PeersOptions, out: Path) -> str:
 def _race_training(options: PeersOptions, machine: Machine, fixed: bool) -> dict[str, Result]:
     shape = network_shape(options)
     runners: dict[str, Runner] = {}
+    # Who is dealt the same batches can share the rows.
+    data: dict[bool, SequenceData] = {}
     for name in installed():
-        data = training_data(options, CONTENDERS[name], machine, fixed)
-        run = TrainingRun(built(name, shape), data, machine)
+        made = CONTENDERS[name]
+        if made.takes_parts not in data:
+            data[made.takes_parts] = training_data(options, made, machine, fixed)
+        run = TrainingRun(built(name, shape), data[made.takes_parts], machine)
         runners[name] = Runner(run, _WARM_UP_STEPS, options.steps)
     return race(runners, options.rounds, machine, _OURS)
 
