@@ -41,6 +41,7 @@ def test_what_takes_too_long_is_ended() -> None:
         "d_model": 3,
         "num_heads": 1,
         "d_ff": 3,
+        "steps": 1,
         "repeats": 10**7,
         "device": "cpu",
         "precision": "auto",

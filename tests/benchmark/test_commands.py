@@ -77,14 +77,14 @@ def test_cost_leaves_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_memory_of_matrices_grows_with_the_square_and_stops_at_the_limit(tmp_path: Path) -> None:
     asked = "cost --kinds full_explicit --lengths 256,512,1024 --d-model 8 --num-heads 4 --repeats 1 --device cpu"
-    assert main([*asked.split(), "--memory-limit-gib", "0.1", "--out", str(tmp_path)]) == 0
+    assert main([*asked.split(), "--memory-limit-gib", "0.05", "--out", str(tmp_path)]) == 0
     *measured, skipped = json.loads((tmp_path / "cost.json").read_text())["costs"]
     small, large = (cost["mebibytes"] for cost in measured)
     # Of 512 x 512 for 4 heads at 4 bytes, 4 MiB each, there are several.
-    assert large > 4 * 4
-    assert 2.5 < large / small < 6
+    assert large > 3 * 4
+    assert 3 < large / small < 5
     assert skipped["milliseconds"] is None
-    assert skipped["note"] == "skipped: needs about 0.11 GiB, and --memory-limit-gib is 0.1"
+    assert skipped["note"] == "skipped: needs about 0.062 GiB, and --memory-limit-gib is 0.05"
 
 
 # x-transformers decorates a function with it when it is imported.
@@ -93,7 +93,7 @@ def test_peers_leaves_tables_and_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Ten processes that import everything take a minute; test_training_run.py has one of them.
-    monkeypatch.setattr(peers, "run_alone", lambda _, question: measure(question))
+    monkeypatch.setattr(peers, "run_alone", lambda _, question, **__: measure(question))
     assert main([*PEERS.split(), "--out", str(tmp_path)]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"peers.json", "peers.csv", "peers.md", "peers.png"}
     assert (tmp_path / "peers.md").read_text() in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Runs a measurement in a fresh process, so that no other one has left anything in its memory."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -8,18 +9,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+TIGHT_HEAP = {"MALLOC_MMAP_THRESHOLD_": str(2**18)}
+"""Makes glibc give tensors that are freed back to the system, in place of a heap that falls into pieces as it grows."""
+
 
 class Failed(Exception):
     """A process ended without an answer; says why in one line."""
 
 
-def run_alone(module: str, question: dict[str, Any], timeout: int | None = None) -> dict[str, Any]:
+def run_alone(
+    module: str, question: dict[str, Any], timeout: int | None = None, environment: dict[str, str] | None = None
+) -> dict[str, Any]:
     """Starts a module that calls `answer` as a process and returns what it answers.
 
     Args:
         module: the module's full name.
         question: plain types.
         timeout: seconds that it may take.
+        environment: variables on top of this process's own.
 
     Raises:
         Failed: it took too long, was killed (as the system does when memory runs out), or raised an exception.
@@ -32,6 +39,7 @@ def run_alone(module: str, question: dict[str, Any], timeout: int | None = None)
             text=True,
             timeout=timeout,
             check=False,
+            env=os.environ | (environment or {}),
         )
     except subprocess.TimeoutExpired:
         raise Failed(f"took more than {timeout} s") from None

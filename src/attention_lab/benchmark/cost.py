@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from attention_lab.benchmark.alone import Failed, run_alone
+from attention_lab.benchmark.alone import TIGHT_HEAP, Failed, run_alone
 from attention_lab.benchmark.cost_table import Cost, cost_rows, cost_table
 from attention_lab.benchmark.kinds import Kind, choose_kinds, least_bytes
 from attention_lab.benchmark.layer import LayerQuestion
@@ -60,21 +60,24 @@ class _Sweep:
         if gib > options.memory_limit_gib:
             reason = f"skipped: needs about {gib:.2g} GiB, and --memory-limit-gib is {options.memory_limit_gib:g}"
             return unknown._replace(note=reason)
-        asked = self._question(length)
         try:
-            measured = run_alone(_LAYER, asdict(asked), options.timeout)
-            baseline = 0 if measured["on_gpu"] else self._baseline(asked)
+            # The first step gets memory from the system, which later ones find at hand.
+            timed = self._run(length, steps=1, repeats=options.repeats)
+            weighed = self._run(length, steps=1, repeats=0, environment=TIGHT_HEAP)
+            baseline = 0
+            if not weighed["on_gpu"]:
+                baseline = self._run(length, steps=0, repeats=0, environment=TIGHT_HEAP)["peak_bytes"]
         except Failed as failure:
             return unknown._replace(note=str(failure))
-        self.machine = measured["machine"]
-        extra = measured["peak_bytes"] - baseline
+        self.machine = timed["machine"]
+        extra = weighed["peak_bytes"] - baseline
         return unknown._replace(
-            form=measured["form"], milliseconds=1000 * measured["seconds"], mebibytes=max(extra, 0) / 2**20
+            form=timed["form"], milliseconds=1000 * timed["seconds"], mebibytes=max(extra, 0) / 2**20
         )
 
-    def _question(self, length: int) -> LayerQuestion:
+    def _run(self, length: int, steps: int, repeats: int, environment: dict[str, str] | None = None) -> dict[str, Any]:
         options = self._options
-        return LayerQuestion(
+        asked = LayerQuestion(
             component=self._kind.at(length),
             need_weights=self._kind.need_weights,
             length=length,
@@ -82,15 +85,13 @@ class _Sweep:
             d_model=options.d_model,
             num_heads=options.num_heads,
             d_ff=options.d_ff or 4 * options.d_model,
-            repeats=options.repeats,
+            steps=steps,
+            repeats=repeats,
             device=options.device,
             precision=options.precision,
             threads=options.threads,
         )
-
-    def _baseline(self, asked: LayerQuestion) -> int:
-        """Returns the peak of a process that only builds the layer, and its input, and warms up."""
-        return run_alone(_LAYER, asdict(replace(asked, repeats=0)), self._options.timeout)["peak_bytes"]
+        return run_alone(_LAYER, asdict(asked), options.timeout, environment)
 
 
 def _curves(costs: Sequence[Cost]) -> list[CostCurve]:

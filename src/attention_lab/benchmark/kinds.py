@@ -70,7 +70,6 @@ def choose_kinds(names: Sequence[str] | None) -> list[Kind]:
 def least_bytes(kind: Kind, length: int, batch_size: int, num_heads: int) -> int:
     """Returns an estimate of what a layer is bound to need for matrices of n x n; 0 where it makes none.
 
-    Seven of them were found alive at the peak of the backward pass, in single precision: scores and weights, masked and
-    not, and gradients of these.
+    Four of them are alive at once, in single precision: scores and weights, masked and not, and later their gradients.
     """
-    return 7 * 4 * batch_size * num_heads * length**2 if kind.need_weights else 0
+    return 4 * 4 * batch_size * num_heads * length**2 if kind.need_weights else 0

@@ -32,7 +32,8 @@ class LayerQuestion:
         d_model: model width D.
         num_heads: attention heads.
         d_ff: width of the feed-forward layer.
-        repeats: timed repeats; 0 only builds the layer and warms up, for a memory to compare with.
+        steps: steps whose peak memory is measured; 0 only builds the layer and warms up, for a memory to compare with.
+        repeats: timed repeats after those.
         device: `auto`, `cpu` or `gpu`.
         precision: of matrix products.
         threads: threads on a CPU; None leaves the choice to PyTorch.
@@ -45,6 +46,7 @@ class LayerQuestion:
     d_model: int
     num_heads: int
     d_ff: int
+    steps: int
     repeats: int
     device: str
     precision: str
@@ -69,16 +71,13 @@ def measure(question: dict[str, Any]) -> dict[str, Any]:
     _step(layer, asked, mask, machine, min(WARM_UP, asked.length))()
     # Input and gradient of the output are there before memory and time count, also where nothing is measured.
     step = _step(layer, asked, mask, machine, asked.length)
-    times: list[float] = []
 
-    def repeats() -> None:
-        # The first is not timed: it waits for memory that later ones find at hand.
-        for number in range(asked.repeats and asked.repeats + 1):
-            seconds = machine.seconds(step)
-            if number:
-                times.append(seconds)
+    def steps() -> None:
+        for _ in range(asked.steps):
+            step()
 
-    peak = machine.peak_bytes(repeats)
+    peak = machine.peak_bytes(steps)
+    times = [machine.seconds(step) for _ in range(asked.repeats)]
     return {
         "form": "causal" if causal else "bidirectional",
         "seconds": statistics.median(times) if times else None,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from attention_lab.benchmark.alone import Failed, run_alone
+from attention_lab.benchmark.alone import TIGHT_HEAP, Failed, run_alone
 from attention_lab.benchmark.contenders import CONTENDERS, Contender, Decode, installed
 from attention_lab.benchmark.machine import Machine
 from attention_lab.benchmark.options import PeersOptions
@@ -118,12 +118,14 @@ class _DecodingRun:
 def _memory(name: str, options: PeersOptions) -> float | None:
     """Returns the MiB that training takes on top of the network, its gradients and the optimiser; None if it failed."""
     try:
-        steps = run_alone(_TRAINING, memory_question(name, options, MEMORY_STEPS))
-        baseline = 0 if steps["on_gpu"] else run_alone(_TRAINING, memory_question(name, options, 0))["peak_bytes"]
+        steps, none = (
+            run_alone(_TRAINING, memory_question(name, options, count), environment=TIGHT_HEAP)
+            for count in (MEMORY_STEPS, 0)
+        )
     except Failed as failure:
         _say(f"{name}: {failure}")
         return None
-    return max(steps["peak_bytes"] - baseline, 0) / 2**20
+    return max(steps["peak_bytes"] - (0 if steps["on_gpu"] else none["peak_bytes"]), 0) / 2**20
 
 
 def _versions() -> dict[str, str]:
