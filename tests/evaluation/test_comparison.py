@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from scipy.stats import t as student
 
 from attention_lab.evaluation.checkpoint import Solved
-from attention_lab.evaluation.comparison import Run, group_runs, over_seeds
+from attention_lab.evaluation.comparison import Run, group_runs, over_seeds, student_quantile
 from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups
 
 FIGURES = (
@@ -48,6 +49,11 @@ def test_the_mean_its_interval_and_the_worst_seed_worked_by_hand():
     assert over_seeds("test/token_accuracy", [0.51, 0.5, 0.52]) == pytest.approx(expected)
     loss = over_seeds("test/loss", [20.0, 20.1, 19.9])
     assert loss == pytest.approx({"mean": 20.0, "worst": 20.1, "low": 20 - 10 * reach, "high": 20 + 10 * reach})
+
+
+@pytest.mark.parametrize("freedom", [*range(1, 13), 20, 31, 200])
+def test_the_quantile_of_students_t_is_scipys(freedom):
+    assert student_quantile(freedom) == pytest.approx(student.ppf(0.975, freedom), abs=2e-4)
 
 
 def test_of_an_entropy_less_is_better():
