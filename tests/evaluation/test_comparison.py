@@ -87,9 +87,30 @@ def test_runs_are_grouped_by_what_differs_but_for_the_seed_and_how_they_were_run
 def test_a_setting_that_only_some_have_differs():
     groups, _ = group_runs([run(model={"num_heads": 4}), run(model={"hidden": 3})])
     assert [group.settings for group in groups] == [
-        {"model.num_heads": 4, "model.hidden": None},
         {"model.num_heads": None, "model.hidden": 3},
+        {"model.num_heads": 4, "model.hidden": None},
     ]
+
+
+def test_what_follows_from_the_choice_of_a_component_is_left_out():
+    def attending(kind: str, **settings: int) -> Run:
+        config = {**run().config, "attention": {"_target_": f"attention_lab.attention.x.{kind}", **settings}}
+        return run()._replace(config=config)
+
+    one, other = attending("Full"), attending("Window", window=8)
+    groups, _ = group_runs([one, other])
+    assert [group.settings for group in groups] == [{"attention": "Full"}, {"attention": "Window"}]
+    groups, _ = group_runs([one, other, attending("Window", window=4)])
+    assert [group.settings for group in groups] == [
+        {"attention": "Full", "attention.window": None},
+        {"attention": "Window", "attention.window": 4},
+        {"attention": "Window", "attention.window": 8},
+    ]
+
+
+def test_groups_are_in_order_numbers_by_size():
+    groups, _ = group_runs([run(model={"num_heads": heads}) for heads in (16, 2, 8)])
+    assert [group.settings["model.num_heads"] for group in groups] == [2, 8, 16]
 
 
 def test_where_nothing_differs_there_is_one_group():

@@ -12,7 +12,7 @@ from lightning.fabric.utilities.warnings import PossibleUserWarning
 def quiet_libraries() -> None:
     """Silences tips, banners and advice that does not apply here; real warnings and errors still come through."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    for library in ("lightning.pytorch", "lightning.fabric", "torch.utils.flop_counter"):
+    for library in ("lightning.pytorch", "lightning.fabric", "torch.utils.flop_counter", "fontTools"):
         logging.getLogger(library).setLevel(logging.WARNING)
     # "Consider more workers", "fewer batches than the logging interval": measured, and not true of data this small.
     warnings.filterwarnings("ignore", category=PossibleUserWarning)

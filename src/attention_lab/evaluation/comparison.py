@@ -70,6 +70,7 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
     names = list(dict.fromkeys(name for each in settings for name in each))
     # A setting that only some runs have (another model has other ones) differs as well.
     varied = [name for name in names if len({_key(each.get(name)) for each in settings}) > 1]
+    varied = [name for name in varied if not _follows(name, settings)]
     members: dict[str, dict[Any, int]] = {}
     copies: list[Run] = []
     for number, each in enumerate(settings):
@@ -84,7 +85,23 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
         )
         for numbers in (list(group.values()) for group in members.values())
     ]
-    return groups, copies
+    return sorted(groups, key=lambda group: [_rank(value) for value in group.settings.values()]), copies
+
+
+def _follows(name: str, settings: Sequence[dict[str, Any]]) -> bool:
+    """Says whether a component's setting has one value for each choice of the component, and so tells nothing more."""
+    component, _, inner = name.partition(".")
+    values: dict[str, set[str]] = {}
+    for each in settings:
+        values.setdefault(_key(each.get(component)), set()).add(_key(each.get(name)))
+    return bool(inner) and len(values) > 1 and all(len(each) == 1 for each in values.values())
+
+
+def _rank(value: object) -> tuple[int, float, str]:
+    """Returns what sorts numbers by size, before everything else by name; what is missing comes first."""
+    if isinstance(value, (int, float)):
+        return 1, float(value), ""
+    return (0, 0.0, "") if value is None else (2, 0.0, str(value))
 
 
 def _told_apart(runs: Sequence[Run]) -> list[dict[str, Any]]:
