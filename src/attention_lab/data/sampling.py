@@ -136,6 +136,8 @@ def _draw(space: SourceSpace, split: Split, count: int, length: int, key: tuple[
         if len(found) >= count:
             break
         candidates = (count - len(found)) * NUM_SHARES // len(SHARES[split]) + 64
+        # Long sequences a few at a time, so that drawing them does not take gigabytes.
+        candidates = min(candidates, max(64, 2**24 // length))
         more = space.draw(candidates, length, *key, attempt)
         found = np.concatenate([found, more[belongs_to(split, more)]])
         _, first = np.unique(content_hash(found), return_index=True)
