@@ -80,16 +80,18 @@ def test_long_maps_are_taken_a_few_rows_at_a_time(monkeypatch):
     expected = head_scores(whole, batches, CPU)
     # What is short is read at once.
     assert whole.steps == []
-    monkeypatch.setattr(scoring, "MAX_CELLS", 168)
+    # So little room that rows come one by one, and those with more than four tokens in pieces.
+    monkeypatch.setattr(scoring, "MAX_CELLS", 17)
     found = head_scores(pieces, batches, CPU)
-    for batch in batches:
-        fits = 168 // batch.source.numel()
-        full, rest = divmod(batch.target.size(1), fits)
-        if full + bool(rest) == 1:
-            continue
-        assert pieces.steps[: full + bool(rest)] == [fits] * full + [rest] * bool(rest)
-        del pieces.steps[: full + bool(rest)]
-    assert pieces.steps == []
+    lengths = [batch.source.size(1) for batch in batches for _ in batch.source]
+    expected_steps: list[int] = []
+    for length in lengths:
+        fits = 17 // length
+        if fits < length:
+            full, rest = divmod(length, fits)
+            expected_steps += [fits] * full + [rest] * bool(rest)
+    assert pieces.steps == expected_steps
+    assert max(lengths) > 4 == min(lengths)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
 

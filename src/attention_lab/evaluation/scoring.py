@@ -65,7 +65,7 @@ def head_scores(network: SequenceModel[Any], batches: Iterable[Batch], device: t
         return HeadScores(*torch.zeros(len(HeadScores._fields), 0, 0))
     scores = AlignmentScores(len(layers), layers[0].num_heads).to(device)
     with evaluation_mode(network):
-        for batch in batches:
+        for batch in _few_rows(batches):
             source, target, _, alignment = (part.to(device) for part in batch)
             for weights, rows in _maps(network, source, target):
                 scores.update(weights, alignment[:, rows], source)
@@ -121,11 +121,10 @@ def _few_rows(batches: Iterable[Batch]) -> Iterator[Batch]:
 def _maps(network: SequenceModel[Any], source: Tensor, target: Tensor) -> Iterator[tuple[tuple[Tensor, ...], slice]]:
     """Yields the maps of the attention from target to source, as many target tokens at a time as memory has room for.
 
-    A long target is read in pieces, as in decoding, so that no map of all of it ever exists. A mechanism that keeps no
-    keys to look back on has no maps of pieces, and yields none.
+    A very long target is read in pieces, as in decoding, so that no map of all of it ever exists. A mechanism that
+    keeps no keys to look back on has no maps of pieces, and yields none.
     """
-    batch, longest = len(source), max(source.size(1), target.size(1))
-    rows_at_a_time = max(1, MAX_CELLS // (batch * longest))
+    rows_at_a_time = max(1, MAX_CELLS // source.numel())
     if rows_at_a_time >= target.size(1):
         attention = network(source, target, need_weights=True).attention
         yield network.alignment_maps(attention, target.size(1), source.size(1)), slice(None)

@@ -1,30 +1,17 @@
 """One causal stack that reads the source and then says the target: the architecture of GPT."""
 
-from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Integer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from attention_lab.attention.key_values import Cache
 from attention_lab.attention.mask import Mask
-from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.models.blocks import AttentionFactory, TransformerBlock
-from attention_lab.models.embedding import Embedding, PositionFactory
-from attention_lab.models.initialisation import draw_xavier
-from attention_lab.models.model import (
-    AttentionMaps,
-    Axis,
-    Intervention,
-    ModelOutput,
-    SequenceModel,
-    attention_maps,
-    most_tokens,
-)
+from attention_lab.models.model import AttentionMaps, Axis, Intervention, ModelOutput, attention_maps
+from attention_lab.models.one_stack import OneStack
 from attention_lab.positions.position import Placed
-from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import PAD
 
 
@@ -44,59 +31,20 @@ class ReadingState(NamedTuple):
     num_sources: int
 
 
-class DecoderOnly(SequenceModel[ReadingState]):
+class DecoderOnly(OneStack[ReadingState]):
     """A causal Transformer (Radford et al. 2018) on the source, its EOS as separator, BOS and the target; post-norm.
 
     Its attention is called `self`; rows and columns are the source's tokens and then the target's. Loss is on the
     target only. Sources that are padded on the right are moved up to their targets, so that every row is as if there
     were no padding, also to a mechanism that counts neighbours; maps have the source's tokens where they were given.
 
-    Args:
-        num_tokens: how many token ids there are, specials included (V).
-        d_model: model width D.
-        num_heads: heads of every attention; must divide `d_model`.
-        num_layers: layers of the stack.
-        d_ff: width of the feed-forward layers.
-        dropout: probability of dropping an activation or an attention weight while training.
-        attention: builds an attention from (d_model, num_heads, dropout).
-        position: builds the position code.
-
-    Raises:
-        ValueError: an argument is out of its range.
+    Arguments are those of `OneStack`.
     """
 
-    alignment_attention = "self"
+    causal = True
+    sequences = 2
     needs: ClassVar[tuple[str, ...]] = ("causal",)
     axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {"self": ("source, to say", "source, target")}
-
-    def __init__(
-        self,
-        num_tokens: int,
-        d_model: int = 128,
-        num_heads: int = 4,
-        num_layers: int = 2,
-        d_ff: int = 256,
-        dropout: float = 0.0,
-        *,
-        attention: AttentionFactory = MultiHeadAttention,
-        position: PositionFactory = PositionalEncoding,
-    ) -> None:
-        super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers={num_layers} must be at least 1")
-        code = position(d_model, num_heads=num_heads, causal=True)
-        self.embedding = Embedding(num_tokens, d_model, dropout, code)
-        self.blocks = nn.ModuleList(
-            TransformerBlock(d_model, num_heads, d_ff, dropout, attention=attention) for _ in range(num_layers)
-        )
-        self.output = nn.Linear(d_model, num_tokens)
-        # A source and its target share the positions.
-        self.max_length = most_tokens(self, code) // 2
-        draw_xavier(self)
-
-    @property
-    def alignment_layers(self) -> Sequence[MultiHeadAttention]:
-        return [block.attn for block in self._blocks()]
 
     def forward(
         self,
@@ -131,7 +79,7 @@ class DecoderOnly(SequenceModel[ReadingState]):
 
     def _nothing(self, source: Tensor) -> tuple[ReadingState, Tensor]:
         """Returns the state before anything is read, and the source with its padding moved to the left."""
-        history = tuple(block.attn.new_cache() for block in self._blocks())
+        history = tuple(block.attn.new_cache() for block in self.layers)
         nothing = torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
         behind = (source.flip(1) != PAD).int().argmax(dim=1)
         if not bool(behind.any()):
@@ -151,16 +99,13 @@ class DecoderOnly(SequenceModel[ReadingState]):
         mask = Mask(keys=None if bool(so_far.all()) else so_far, causal=True)
         x = self.embedding(tokens, here)
         maps: list[Tensor | None] = []
-        for layer, block in enumerate(self._blocks()):
+        for layer, block in enumerate(self.layers):
             history = state.history[layer].append(block.attn.project(x, x, new), real)
             allowed = closed.get(("self", layer))
             seen = mask._replace(allowed=None if allowed is None else _as_moved(allowed, state))
             x, weights = block.read(x, history, seen, need_weights=need_weights, placed=placed)
             maps.append(None if weights is None else _as_given(weights, state))
         return ModelOutput(self.output(x), attention_maps({"self": maps})), state._replace(real=so_far)
-
-    def _blocks(self) -> list[TransformerBlock]:
-        return [block for block in self.blocks if isinstance(block, TransformerBlock)]
 
 
 def _places(like: Tensor, by: Integer[Tensor, " B"]) -> Integer[Tensor, "B S"]:

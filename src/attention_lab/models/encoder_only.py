@@ -1,31 +1,18 @@
 """One stack that looks everywhere and says all of the target at once: the architecture of BERT."""
 
-from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Integer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask
-from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.models.blocks import AttentionFactory, TransformerBlock
-from attention_lab.models.embedding import Embedding, PositionFactory
-from attention_lab.models.initialisation import draw_xavier
-from attention_lab.models.model import (
-    AttentionMaps,
-    Axis,
-    Intervention,
-    ModelOutput,
-    SequenceModel,
-    attention_maps,
-    most_tokens,
-)
+from attention_lab.models.model import AttentionMaps, Axis, Intervention, ModelOutput, attention_maps
+from attention_lab.models.one_stack import OneStack
 from attention_lab.positions.coordinates import from_start
 from attention_lab.positions.position import Placed
-from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import EOS, PAD
 
 
@@ -49,59 +36,19 @@ class SaidState(NamedTuple):
     position: int
 
 
-class EncoderOnly(SequenceModel[SaidState]):
+class EncoderOnly(OneStack[SaidState]):
     """A bidirectional Transformer (Devlin et al. 2019) that says its i-th token at the source's i-th; post-norm.
 
     Its attention is called `self`; a row is what is said there, a column a source token. All tokens are said in
     parallel and none is read, so decoding is nothing but looking them up, and targets longer than their sources cannot
     be said. Padding on the left would move what is said; sources are padded on the right.
 
-    Args:
-        num_tokens: how many token ids there are, specials included (V).
-        d_model: model width D.
-        num_heads: heads of every attention; must divide `d_model`.
-        num_layers: layers of the stack.
-        d_ff: width of the feed-forward layers.
-        dropout: probability of dropping an activation or an attention weight while training.
-        attention: builds an attention from (d_model, num_heads, dropout).
-        position: builds the position code.
-
-    Raises:
-        ValueError: an argument is out of its range.
+    Arguments are those of `OneStack`.
     """
 
-    alignment_attention = "self"
-    needs: ClassVar[tuple[str, ...]] = ()
+    causal = False
     axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {"self": ("to say in place", "source")}
     says_at_most_its_source = True
-
-    def __init__(
-        self,
-        num_tokens: int,
-        d_model: int = 128,
-        num_heads: int = 4,
-        num_layers: int = 1,
-        d_ff: int = 256,
-        dropout: float = 0.0,
-        *,
-        attention: AttentionFactory = MultiHeadAttention,
-        position: PositionFactory = PositionalEncoding,
-    ) -> None:
-        super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers={num_layers} must be at least 1")
-        code = position(d_model, num_heads=num_heads, causal=False)
-        self.embedding = Embedding(num_tokens, d_model, dropout, code)
-        self.blocks = nn.ModuleList(
-            TransformerBlock(d_model, num_heads, d_ff, dropout, attention=attention) for _ in range(num_layers)
-        )
-        self.output = nn.Linear(d_model, num_tokens)
-        self.max_length = most_tokens(self, code)
-        draw_xavier(self)
-
-    @property
-    def alignment_layers(self) -> Sequence[MultiHeadAttention]:
-        return [block.attn for block in self._blocks()]
 
     def forward(
         self,
@@ -133,10 +80,11 @@ class EncoderOnly(SequenceModel[SaidState]):
         end = state.position + tokens.size(1)
         rows = slice(state.position, end)
         said = state.logits[:, rows]
-        nothing = functional.one_hot(
-            said.new_full((len(said), tokens.size(1) - said.size(1)), EOS).long(), said.size(2)
-        )
-        output = ModelOutput(torch.cat([said, nothing.to(said.dtype)], dim=1), {})
+        missing = tokens.size(1) - said.size(1)
+        if missing:
+            nothing = torch.full((len(said), missing), EOS, device=said.device)
+            said = torch.cat([said, functional.one_hot(nothing, said.size(2)).to(said.dtype)], dim=1)
+        output = ModelOutput(said, {})
         if need_weights:
             output = output._replace(attention=attention_maps({"self": self._rows_of_maps(state, rows)}))
         return output, state._replace(position=end)
@@ -158,7 +106,7 @@ class EncoderOnly(SequenceModel[SaidState]):
         inputs: list[Tensor] = []
         memory: list[KeyValues] = []
         maps: list[Tensor | None] = []
-        for layer, block in enumerate(self._blocks()):
+        for layer, block in enumerate(self.layers):
             inputs.append(x)
             memory.append(block.attn.project(x, x, placed))
             seen = mask._replace(allowed=closed.get(("self", layer)))
@@ -171,8 +119,5 @@ class EncoderOnly(SequenceModel[SaidState]):
         placed = Placed(self.embedding.position, state.places[:, rows], state.places)
         return [
             block.attn.attend(x[:, rows], memory, state.mask, placed=placed).weights
-            for block, x, memory in zip(self._blocks(), state.inputs, state.memory, strict=True)
+            for block, x, memory in zip(self.layers, state.inputs, state.memory, strict=True)
         ]
-
-    def _blocks(self) -> list[TransformerBlock]:
-        return [block for block in self.blocks if isinstance(block, TransformerBlock)]
