@@ -34,15 +34,23 @@ CELLS = list(itertools.product(MODELS, ATTENTIONS, POSITIONS))
 NOT_CAUSAL = {"linformer", "conv_mixed"}
 NO_TURNING = {"linear", "linformer"}
 NO_BIAS = {"linear", "linformer", "flash"}
+NO_FRAMES = {"grouped_query", "multi_query", "conv_mixed"}
 
 
 def reason(model: str, attention: str, position: str) -> str | None:
     if attention in NOT_CAUSAL and model != "encoder_only":
         return f"attention={attention} cannot be causal, which model={model} needs: "
-    if (position == "rotary" and attention in NO_TURNING) or (
-        position in ("alibi", "relative_t5") and attention in NO_BIAS
-    ):
-        return f"position={position} does not go with attention={attention}: "
+    unable = {
+        "rotary": NO_TURNING,
+        "two_ended_rotary": NO_TURNING | NO_FRAMES,
+        "alibi": NO_BIAS,
+        "relative_t5": NO_BIAS,
+    }
+    if attention in unable.get(position, ()):
+        kind = "grouped_query or multi_query" if attention in ("grouped_query", "multi_query") else attention
+        return f"position={position} does not go with attention={kind}: "
+    if position == "two_ended_rotary" and model == "decoder_only":
+        return f"position={position} does not go with model={model}: "
     return None
 
 

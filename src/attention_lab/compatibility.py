@@ -6,10 +6,12 @@ A combination that cannot work is refused before anything is trained.
 import inspect
 from typing import Any
 
+from torch import nn
+
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.attention.sliding_window import SlidingWindowAttention
 from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import DataSettings
+from attention_lab.configuration.settings import DataSettings, PositionSamplingSettings
 from attention_lab.models.decoder_only import DecoderOnly
 from attention_lab.models.model import SequenceModel
 from attention_lab.positions.absent import NoPosition
@@ -19,6 +21,7 @@ from attention_lab.tasks.task import Task
 
 _OTHER_NAMES = {
     "multi_head": "full",
+    "grouped_query": "grouped_query or multi_query",
     "absent": "none",
     "recurrent": "rnn or lstm",
     "recurrent_attention": "lstm_attention",
@@ -53,11 +56,11 @@ def check_parts(model: type[SequenceModel[Any]], attention: type[MultiHeadAttent
             f"attention={kind} cannot be causal, which model={_choice(model)} needs: {attention.unable['causal']}; "
             "use model=encoder_only, or another attention"
         )
-    if position.asks is not None and position.asks in attention.unable:
-        raise SettingError(
-            f"position={code} does not go with attention={kind}: {attention.unable[position.asks]}; "
-            "use position=sinusoidal, learned or none"
-        )
+    for asked in position.asks:
+        for part, unable in ((f"attention={kind}", attention.unable), (f"model={_choice(model)}", model.unable)):
+            if asked in unable:
+                fitting = "rotary" if asked == "frames" else "sinusoidal, learned or none"
+                raise SettingError(f"position={code} does not go with {part}: {unable[asked]}; use position={fitting}")
 
 
 def check_sequences(network: SequenceModel[Any], task: Task, data: DataSettings) -> None:
@@ -91,6 +94,25 @@ def check_sequences(network: SequenceModel[Any], task: Task, data: DataSettings)
             f"task={task.name} says {longest - 1} symbols for {data.max_length}, but model={_choice(type(network))} "
             "says one for each at most; use model=encoder_decoder or decoder_only"
         )
+
+
+def check_sampling(network: nn.Module, sampling: PositionSamplingSettings, task: Task, data: DataSettings) -> None:
+    """Refuses to draw positions where there are none, too few, or more than a code has vectors for.
+
+    Raises:
+        SettingError: one of these.
+    """
+    if sampling.range is None:
+        return
+    where = f"position_sampling.range={sampling.range}"
+    codes = [module for module in network.modules() if isinstance(module, Position)]
+    if not codes or isinstance(codes[0], NoPosition):
+        raise SettingError(f"{where} does not go with a network that is told no positions; use null")
+    longest = task.longest(data.max_length) + 1 + (data.max_length + 1 if isinstance(network, DecoderOnly) else 0)
+    if sampling.range < longest:
+        raise SettingError(f"{where} is too few for sequences of {longest} tokens")
+    if sampling.range > codes[0].max_len:
+        raise SettingError(f"{where} is more than position.max_len={codes[0].max_len}; make that as large")
 
 
 def _scarcest(network: SequenceModel[Any]) -> str:

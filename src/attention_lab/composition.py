@@ -11,11 +11,12 @@ from attention_lab import tasks
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.compatibility import check_parts
 from attention_lab.configuration.checking import SettingError, build, factory, settings_of
-from attention_lab.configuration.settings import Component, DataSettings
+from attention_lab.configuration.settings import COUNTED, Component, DataSettings, PositionSamplingSettings
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SPLITS, Split
 from attention_lab.models.model import SequenceModel
 from attention_lab.positions.position import Position
+from attention_lab.positions.sampling import PositionSampling
 from attention_lab.tasks.task import Task
 from attention_lab.tasks.vocabulary import num_tokens
 
@@ -73,7 +74,11 @@ def build_data(
 
 
 def build_network(
-    model: Component, attention: Component, position: Component, data: DataSettings
+    model: Component,
+    attention: Component,
+    position: Component,
+    data: DataSettings,
+    position_sampling: PositionSamplingSettings = COUNTED,
 ) -> SequenceModel[Any]:
     """Builds the network that a config describes, with freshly drawn weights.
 
@@ -89,11 +94,19 @@ def build_network(
     make_position: Callable[..., Position] = factory(
         position_class, _own_settings(position), "position", given_later=("d_model", "num_heads", "causal")
     )
-    parts: dict[str, Callable[..., object]] = {"attention": make_attention, "position": make_position}
+    parts: dict[str, object] = {
+        "attention": make_attention,
+        "position": make_position,
+        "sampling": _sampling(position_sampling),
+    }
     if "cross" in model_class.needs:
         parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unable else make_attention
     taken = {name: part for name, part in parts.items() if name in settings_of(model_class)}
     return build(model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
+
+
+def _sampling(settings: PositionSamplingSettings) -> PositionSampling | None:
+    return None if settings.range is None else PositionSampling(settings.range, settings.distribution)
 
 
 def _class(component: Component, base: type[T], section: str) -> type[T]:

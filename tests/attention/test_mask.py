@@ -1,5 +1,6 @@
 """Masks spelled out, against a plain loop."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,3 +79,15 @@ def test_padding_alone_never_spells_out_the_queries():
 
 def test_the_matrix_is_made_on_the_device_asked_for():
     assert Mask(causal=True).matrix(3, 5, torch.device("meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize("keys", [None, [[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]]])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("num_queries", [1, 3, 5])
+def test_the_number_of_visible_keys_is_that_of_the_matrix(keys, causal, num_queries):
+    mask = Mask(None if keys is None else torch.tensor(keys, dtype=torch.bool), causal)
+    visible = mask.num_visible(num_queries, 5, torch.device("cpu"))
+    matrix = mask.matrix(num_queries, 5)
+    spelled = torch.ones(1, 1, 1, 5, dtype=torch.bool) if matrix is None else matrix
+    expected = spelled.expand(2, 1, num_queries, 5).sum(dim=-1)[:, 0]
+    assert torch.equal(visible.expand(2, num_queries), expected)

@@ -319,3 +319,49 @@ def test_refuses_heads_that_do_not_divide_the_width(num_heads):
 def test_refuses_a_dropout_that_is_no_probability(dropout):
     with pytest.raises(ValueError, match=f"dropout={dropout} is not a probability"):
         MultiHeadAttention(D, H, dropout)
+
+
+MASKS = {
+    "none": None,
+    "padding": Mask(keys=torch.tensor([[True] * 7, [False] * 2 + [True] * 4 + [False]])),
+    "causal": Mask(causal=True),
+    "matrix": torch.rand(B, 1, L, S, generator=torch.Generator().manual_seed(0)) < 0.6,
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_scalable_softmax_multiplies_scores_by_a_learned_factor_times_log_n(kind):
+    torch.manual_seed(0)
+    mask = MASKS[kind]
+    plain = MultiHeadAttention(D, H, 0.0)
+    scalable = MultiHeadAttention(D, H, 0.0, scalable_softmax=True)
+    scalable.load_state_dict({**plain.state_dict(), "sharpness": torch.tensor([0.3, 0.7, 1.1])})
+    q, k = torch.randn(B, L, D), torch.randn(B, S, D)
+    matrix = mask.matrix(L, S) if isinstance(mask, Mask) else mask
+    open_edges = torch.ones(B, 1, L, S, dtype=torch.bool) if matrix is None else matrix.expand(B, 1, L, S)
+    out, weights = scalable(q, k, k, mask)
+    queries, keys = (part.unflatten(-1, (H, K)).transpose(1, 2) for part in (plain.w_q(q), plain.w_k(k)))
+    for row in range(B):
+        for head, sharpness in enumerate((0.3, 0.7, 1.1)):
+            for query in range(L):
+                seen = open_edges[row, 0, query]
+                scores = queries[row, head, query] @ keys[row, head].T / math.sqrt(K)
+                scale = sharpness * math.log(max(2, int(seen.sum())))
+                expected = (scores * scale).masked_fill(~seen, -math.inf).softmax(dim=-1).nan_to_num(0.0)
+                torch.testing.assert_close(weights[row, head, query], expected, rtol=1e-4, atol=1e-5)
+    fused, nothing = scalable(q, k, k, mask, need_weights=False)
+    assert nothing is None
+    torch.testing.assert_close(fused, out, rtol=1e-4, atol=1e-5)
+
+
+def test_scalable_softmax_decodes_with_a_cache_as_it_reads():
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(D, H, 0.0, scalable_softmax=True)
+    x = torch.randn(B, S, D)
+    expected = attention(x, x, x, Mask(causal=True)).output
+    cache = attention.new_cache()
+    for end in range(1, S + 1):
+        new = x[:, end - 1 : end]
+        history = cache.append(attention.project(new, new))
+        output = attention.attend(new, history, Mask(causal=True)).output
+        torch.testing.assert_close(output[:, 0], expected[:, end - 1], rtol=1e-4, atol=1e-5)

@@ -69,7 +69,7 @@ class Reader(SequenceModel[Tensor]):
         logits = self.attention.w_o(read.transpose(1, 2).flatten(2))[..., :VOCAB]
         return ModelOutput(50 * logits, {"decoder_cross": (weights,)} if need_weights else {})
 
-    def begin(self, source: Tensor) -> Tensor:
+    def begin(self, source: Tensor, num_targets: int = 0) -> Tensor:
         return source
 
     def step(self, tokens: Tensor, state: Tensor, *, need_weights: bool = False) -> tuple[ModelOutput, Tensor]:
@@ -125,7 +125,7 @@ def test_silencing_a_real_network_is_closing_all_edges_of_the_head():
     source, target = torch.tensor([[3, 4, 5, EOS], [6, EOS, PAD, PAD]]), torch.tensor([[1, 5, 4], [1, 6, PAD]])
     heads = [Head("decoder_cross", 0, 2), Head("decoder_cross", 1, 0)]
     closed: dict[tuple[str, int], Tensor] = {
-        ("decoder_cross", layer): torch.arange(3)[None, :, None, None] != head for _, layer, head in heads
+        ("decoder_cross", layer): torch.arange(3)[None, :, None, None] != head for _, layer, head, _ in heads
     }
     with torch.no_grad():
         before = network(source, target).logits
@@ -153,7 +153,7 @@ def test_a_head_that_always_says_the_same_is_its_own_mean():
 
 def test_gold_edges_carry_the_task_and_random_edges_do_not(batches):
     cuts = cut_edges(Reader(), head_scores(Reader(), batches, CPU), batches, CPU, seed=5)
-    assert cuts["aligned"] == cuts["cut"] == [{"attention": "decoder_cross", "layer": 0, "head": 1}]
+    assert cuts["aligned"] == cuts["cut"] == [Head("decoder_cross", 0, 1)._asdict()]
     left = {name: cuts[name]["exact_match"] for name in cuts if name not in ("aligned", "cut")}
     assert left == {"intact": 1.0, "without_heads": 0.0, "without_gold_edges": 0.0, "without_random_edges": 1.0}
     # Only EOS, which is aligned to nothing, is still said.

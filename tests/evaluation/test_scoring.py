@@ -60,7 +60,7 @@ class Oracle(SequenceModel[tuple[Tensor, int]]):
     def alignment_layers(self) -> list[MultiHeadAttention]:
         return [MultiHeadAttention(2, 2)]
 
-    def begin(self, source: Tensor) -> tuple[Tensor, int]:
+    def begin(self, source: Tensor, num_targets: int = 0) -> tuple[Tensor, int]:
         return source, 0
 
     def step(
@@ -109,5 +109,5 @@ def test_a_network_that_reverses_by_rule_gets_full_marks_and_its_aligned_head_is
         },
         abs=1e-6,
     )
-    assert found.best_head == ("decoder_cross", 0, 1)
+    assert found.best_head == ("decoder_cross", 0, 1, "")
     assert found.heads.hit_rate[0, 0] < 0.5

@@ -87,7 +87,7 @@ def plain_figures(weights: Tensor, alignment: Tensor, source: Tensor) -> list[fl
 def test_a_single_head_keeps_its_dimensions() -> None:
     found = scores(((torch.tensor([[[[0.25, 0.75]]]]),), torch.tensor([[1]])))
     assert found.mass.tolist() == [[0.75]]
-    assert found.best("some") == ("some", 0, 0)
+    assert found.best("some") == Head("some", 0, 0)
 
 
 def test_three_heads_worked_by_hand() -> None:
@@ -279,7 +279,7 @@ def test_reset_forgets_everything() -> None:
 
 def best(hit_rate: list[list[float]], mass: list[list[float]]) -> tuple[int, int]:
     figures = [torch.tensor(each, dtype=torch.float64) for each in (hit_rate, mass)]
-    return HeadScores(*figures, *[torch.zeros_like(figures[0])] * 6).best("some")[1:]
+    return HeadScores(*figures, *[torch.zeros_like(figures[0])] * 6).best("some")[1:3]
 
 
 def test_the_best_head_hits_most_often() -> None:

@@ -36,7 +36,7 @@ class Parrot(SequenceModel[Place]):
     def forward(self, source: Tensor, target: Tensor, *, need_weights: bool = False) -> ModelOutput:
         raise NotImplementedError
 
-    def begin(self, source: Tensor) -> Place:
+    def begin(self, source: Tensor, num_targets: int = 0) -> Place:
         return Place(0)
 
     @property

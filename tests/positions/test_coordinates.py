@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attention_lab.positions.coordinates import from_start
+from attention_lab.positions.coordinates import Ruler, from_start, num_symbols
 
 
 def test_known_answers():
@@ -26,3 +26,26 @@ def test_padding_shifts_nobody_and_needs_no_further_positions(left, length, righ
 def test_rows_count_for_themselves():
     real = torch.tensor([[True, True, True], [False, True, True], [False, False, False]])
     assert torch.equal(from_start(real), torch.cat([from_start(row[None]) for row in real]))
+
+
+def test_both_ends_by_hand():
+    # Three symbols and EOS, and one symbol and EOS, padded on either side.
+    real = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]], dtype=torch.bool)
+    source = Ruler().source(real)
+    assert source.start.tolist() == [[0, 1, 2, 3], [0, 0, 1, 1]]
+    assert source.end[0].tolist() == [2, 1, 0, -1]
+    assert source.end[1, 1:3].tolist() == [0, -1]
+    target = Ruler().target(torch.arange(4)[None], num_symbols(real))
+    assert target.start.tolist() == [[0, 1, 2, 3]]
+    assert target.end.tolist() == [[-3, -2, -1, 0], [-1, 0, 1, 2]]
+
+
+def test_a_ruler_with_marks_keeps_equal_ranks_equal_and_mirrors_negative_ones():
+    ruler = Ruler(marks=torch.tensor([[2, 5, 11], [0, 1, 7]]))
+    assert ruler.at(torch.tensor([[0, 2, 1]])).tolist() == [[2, 11, 5], [0, 7, 1]]
+    assert ruler.at(torch.tensor([[-1, -2, 0], [-2, 0, 2]])).tolist() == [[-1, -7, 2], [-7, 0, 7]]
+
+
+def test_a_ruler_with_gaps_stretches():
+    ruler = Ruler(gap=torch.tensor([[3], [1]]))
+    assert ruler.at(torch.tensor([[-1, 0, 2]])).tolist() == [[-3, 0, 6], [-1, 0, 2]]

@@ -68,7 +68,12 @@ REPORT = {
 def page(tmp_path: Path) -> Path:
     said = compare(EXAMPLE, torch.tensor([[4, 9, 2]]))
     write_page(
-        REPORT, "reverse", (1, 16), [MappedExample(EXAMPLE, MAPS, EncoderDecoder.axes)], said, tmp_path / "report.html"
+        REPORT,
+        "reverse",
+        (1, 16),
+        [MappedExample(EXAMPLE, MAPS, EncoderDecoder.axes, {})],
+        said,
+        tmp_path / "report.html",
     )
     return tmp_path / "report.html"
 
@@ -152,7 +157,7 @@ def test_a_long_example_is_cut_and_says_so(tmp_path):
     maps = {"decoder_cross": (torch.eye(100).flip(0)[None, None],)}
     said = compare(long, tokens)
     write_page(
-        REPORT, "reverse", (1, 16), [MappedExample(long, maps, EncoderDecoder.axes)], said, tmp_path / "report.html"
+        REPORT, "reverse", (1, 16), [MappedExample(long, maps, EncoderDecoder.axes, {})], said, tmp_path / "report.html"
     )
     block = re.search(r'id="data">(.*?)</script>', (tmp_path / "report.html").read_text(), re.S)
     assert block is not None

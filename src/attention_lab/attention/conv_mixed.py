@@ -57,6 +57,7 @@ class ConvMixedAttention(MultiHeadAttention):
     unable: ClassVar[Mapping[str, str]] = {
         "causal": "a convolution reads the tokens after its own, too",
         "cross": "a convolution reads the tokens around its own, so queries and keys must be the same tokens",
+        "frames": "half of its heads convolve, and a convolution knows no end to count from",
     }
 
     def __init__(self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1, *, kernel_size: int = 9) -> None:

@@ -1,5 +1,8 @@
 """Grouped-query attention: several heads of queries share one head of keys and values."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from torch import nn
 
 from attention_lab.attention.multi_head import MultiHeadAttention
@@ -16,13 +19,24 @@ class GroupedQueryAttention(MultiHeadAttention):
         num_heads: heads of queries H; each is K = D / H wide.
         dropout: probability of dropping an attention weight while training.
         num_kv_heads: heads of keys and values G; must divide `num_heads`.
+        scalable_softmax: as in `MultiHeadAttention`.
 
     Raises:
         ValueError: `num_kv_heads` does not divide `num_heads`, or another argument is out of its range.
     """
 
-    def __init__(self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1, *, num_kv_heads: int = 2) -> None:
-        super().__init__(d_model, num_heads, dropout)
+    unable: ClassVar[Mapping[str, str]] = {"frames": "heads that share keys cannot count them from different ends"}
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        num_heads: int = 8,
+        dropout: float = 0.1,
+        *,
+        num_kv_heads: int = 2,
+        scalable_softmax: bool = False,
+    ) -> None:
+        super().__init__(d_model, num_heads, dropout, scalable_softmax=scalable_softmax)
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             divisors = [n for n in range(1, num_heads + 1) if num_heads % n == 0]
             raise ValueError(

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Integer
 from torch import Tensor
 
 
@@ -42,6 +42,14 @@ class Mask(NamedTuple):
     def is_causal_only(self) -> bool:
         """Whether nothing but the future is hidden, which the fused kernel does without a matrix."""
         return self.causal and self.keys is None and self.allowed is None
+
+    def num_visible(self, num_queries: int, num_keys: int, device: torch.device) -> Integer[Tensor, "#B #L"]:
+        """Returns how many keys each query may attend to, but for what `allowed` closes."""
+        if self.causal and self.keys is not None:
+            return self.keys.cumsum(dim=1)[:, num_keys - num_queries :]
+        if self.causal:
+            return torch.arange(num_keys - num_queries + 1, num_keys + 1, device=device)[None]
+        return torch.tensor([[num_keys]], device=device) if self.keys is None else self.keys.sum(dim=1, keepdim=True)
 
     def matrix(
         self, num_queries: int, num_keys: int, device: torch.device | None = None

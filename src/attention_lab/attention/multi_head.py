@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,6 +14,9 @@ from attention_lab.attention.key_values import Cache, KeyValueCache, KeyValues
 from attention_lab.attention.mask import Mask, boolean
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
 from attention_lab.positions.position import UNLIMITED, Placed
+
+_SHARPNESS = 0.43
+"""s_h at the beginning: what Nakanishi 2025 found, so that s_h · log n is about 1 at ten keys."""
 
 
 class MultiHeadAttention(nn.Module):
@@ -25,6 +29,9 @@ class MultiHeadAttention(nn.Module):
         d_model: model width D.
         num_heads: number of heads H; each is K = D / H wide.
         dropout: probability of dropping an attention weight while training.
+        scalable_softmax: multiply a query's scores by s_h · log n, where it may attend to n keys and each head learns
+            its s_h (Nakanishi 2025, "Scalable-Softmax Is Superior for Attention"): attention then stays as sharp as it
+            was when there are more keys than ever in training, where plain softmax disperses.
 
     Raises:
         ValueError: `d_model` is not positive, `num_heads` does not divide it, or `dropout` is not a probability.
@@ -36,7 +43,9 @@ class MultiHeadAttention(nn.Module):
     max_keys: int = UNLIMITED
     """How many keys it can attend to."""
 
-    def __init__(self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1) -> None:
+    def __init__(
+        self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1, *, scalable_softmax: bool = False
+    ) -> None:
         super().__init__()
         if d_model < 1:
             raise ValueError(f"d_model={d_model} must be at least 1")
@@ -53,6 +62,7 @@ class MultiHeadAttention(nn.Module):
         self.w_v = nn.Linear(d_model, d_model)
         self.w_o = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
+        self.sharpness = nn.Parameter(torch.full((num_heads,), _SHARPNESS)) if scalable_softmax else None
 
     def forward(
         self,
@@ -102,6 +112,8 @@ class MultiHeadAttention(nn.Module):
         queries = self._split_heads(self.w_q(q))
         if placed is not None:
             queries = placed.position.turn(queries, placed.queries)
+        if self.sharpness is not None:
+            queries = queries * self._scale(self.sharpness, mask, queries.size(2), memory.keys.size(2))
         mixed, weights = self.mix(queries, memory, mask, placed, need_weights)
         return AttentionOutput(self.w_o(mixed.transpose(1, 2).flatten(2)), weights)
 
@@ -122,6 +134,18 @@ class MultiHeadAttention(nn.Module):
         shared = queries.size(1) // memory.keys.size(1)
         keys, values = (part.repeat_interleave(shared, dim=1) for part in (memory.keys, memory.values))
         return scaled_dot_product_attention(queries, keys, values, matrix, dropout, bias)
+
+    def _scale(
+        self, sharpness: Float[Tensor, " H"], mask: Mask | Tensor | None, num_queries: int, num_keys: int
+    ) -> Float[Tensor, "*#B H #L 1"]:
+        """Returns s_h · log n for each query; queries are scaled instead of scores."""
+        described = Mask() if mask is None else mask
+        if isinstance(described, Mask):
+            visible = described.num_visible(num_queries, num_keys, sharpness.device)[:, None]
+        else:
+            visible = boolean(described).sum(dim=-1)
+        # With a single key the scores make no difference, and log 1 = 0 would take its gradient away from everything.
+        return sharpness[:, None, None] * visible.clamp(min=2).log()[..., None]
 
     def _split_heads(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
         return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)

@@ -177,7 +177,7 @@ class SlidingWindowAttention(MultiHeadAttention):
         """Replaces what the global tokens found in their window by what they find everywhere."""
         places = everywhere.places[:, None, :, None]
         bias = None
-        if placed is not None:
+        if placed is not None and "bias" in placed.position.asks:
             here = placed.queries.take_along_dim(everywhere.places, dim=1)
             bias = placed.position.bias(here, placed.keys)
         found = fused(
@@ -204,7 +204,7 @@ def _bias(
     blocks: WindowBlocks, placed: Placed | None, everywhere: Everywhere
 ) -> Float[Tensor, "#B blocks H N M"] | None:
     """Returns what the position code adds to the score of each of these pairs."""
-    if placed is None:
+    if placed is None or "bias" not in placed.position.asks:
         return None
     around = blocks.keys(placed.keys[:, -blocks.num_keys :, None])
     first = placed.keys.take_along_dim(everywhere.places, dim=1)[:, None, :, None]

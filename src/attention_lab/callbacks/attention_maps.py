@@ -41,7 +41,8 @@ class AttentionMaps(Callback):
             for index, weights in enumerate(layers):
                 tag = f"attention/{name}/layer_{index}"
                 if tag not in self._grids:
-                    view = map_view(name, index, network.axes[name], self.example)
+                    frames = network.frames if name == network.alignment_attention else ()
+                    view = map_view(name, index, network.axes[name], self.example, frames)
                     self._grids[tag] = view, AttentionGrid(view.labels, weights.size(1))
                 view, grid = self._grids[tag]
                 picture = grid.paint(view.of(weights[0]).float().cpu().numpy())

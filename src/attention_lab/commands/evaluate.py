@@ -77,7 +77,9 @@ def _evaluate_one(file: Path, settings: EvaluateSettings, run_dir: Path, device:
 def _baselines(trained: Trained, device: torch.device) -> dict[str, Any]:
     """Returns how well the best head aligned before training, and one that looks everywhere alike."""
     before = untrained_network(trained.settings)
-    best = head_scores(before, trained.data.loader("validation"), device).best(before.alignment_attention)
+    best = head_scores(before, trained.data.loader("validation"), device).best(
+        before.alignment_attention, before.frames
+    )
     if best is None:
         return {"untrained": None, "chance": None}
     untrained = head_scores(before, trained.data.loader("test"), device).of(best)

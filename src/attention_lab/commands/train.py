@@ -15,7 +15,7 @@ from attention_lab.callbacks.attention_maps import AttentionMaps
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.commands.terminal import quiet_libraries, shown
-from attention_lab.compatibility import check_sequences
+from attention_lab.compatibility import check_sampling, check_sequences
 from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.flat import flat_settings
@@ -49,8 +49,11 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     quiet_libraries()
     seed_everything(settings.seed, verbose=False)
     task = build_task(settings.task)
-    network = build_network(settings.model, settings.attention, settings.position, settings.data)
+    network = build_network(
+        settings.model, settings.attention, settings.position, settings.data, settings.position_sampling
+    )
     check_sequences(network, task, settings.data)
+    check_sampling(network, settings.position_sampling, task, settings.data)
     _check_monitors(settings, network)
     device = choose_device(settings.trainer.accelerator)
     # A CPU saves what it does not pad; a GPU has to wait for every part, and one length needs no padding.

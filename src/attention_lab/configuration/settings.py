@@ -61,6 +61,27 @@ class DataSettings:
 
 
 @dataclass(frozen=True)
+class PositionSamplingSettings:
+    """Which positions a sequence has in training.
+
+    Attributes:
+        range: they are drawn from 0 to `range` - 1; null counts 0, 1, 2, ...
+        distribution: `log_uniform` draws how far the range goes, for every sequence anew; `uniform` always uses all.
+    """
+
+    range: int | None = None
+    distribution: Literal["log_uniform", "uniform"] = "log_uniform"
+
+    def __post_init__(self) -> None:
+        if self.range is not None and self.range < 2:
+            raise ValueError(f"range={self.range} must be at least 2")
+
+
+COUNTED = PositionSamplingSettings()
+"""Without sampling."""
+
+
+@dataclass(frozen=True)
 class OptimizerSettings:
     """AdamW with a linear warm-up, then a cosine.
 
@@ -68,7 +89,7 @@ class OptimizerSettings:
         learning_rate: its peak, reached at the end of the warm-up.
         final_learning_rate: where the cosine ends, at `trainer.max_steps`.
         warmup_steps: steps until the peak.
-        weight_decay: decoupled weight decay.
+        weight_decay: decoupled weight decay, of matrices only.
         betas: decay rates of the two moments.
         gradient_clip: largest norm of the gradient; 0 does not clip.
     """
@@ -180,6 +201,8 @@ class TrainSettings:
     early_stopping: EarlyStoppingSettings
     callbacks: CallbackSettings
     seed: int
+    # The first checkpoints know nothing of it.
+    position_sampling: PositionSamplingSettings = COUNTED
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

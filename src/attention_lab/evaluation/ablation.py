@@ -88,9 +88,9 @@ def what_is_left(
 
 def all_heads(network: SequenceModel[Any]) -> list[Head]:
     """Returns every head of the attention from target to source."""
-    layers = network.alignment_layers
+    layers, frames = network.alignment_layers, network.frames
     return [
-        Head(network.alignment_attention, layer, head)
+        Head(network.alignment_attention, layer, head, frames[head] if frames else "")
         for layer, module in enumerate(layers)
         for head in range(module.num_heads)
     ]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attention_lab.compatibility import check_sequences
+from attention_lab.compatibility import check_sampling, check_sequences
 from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError, build
 from attention_lab.configuration.settings import TrainSettings
@@ -77,8 +77,11 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
     try:
         settings = build(TrainSettings, config, "")
         task = build_task(settings.task)
-        network = build_network(settings.model, settings.attention, settings.position, settings.data)
+        network = build_network(
+            settings.model, settings.attention, settings.position, settings.data, settings.position_sampling
+        )
         check_sequences(network, task, settings.data)
+        check_sampling(network, settings.position_sampling, task, settings.data)
     except SettingError as error:
         raise SettingError(f"checkpoint={path} holds a config that this version refuses: {error}") from error
     _load_weights(network, weights, path)
@@ -113,7 +116,9 @@ def untrained_network(settings: TrainSettings) -> SequenceModel[Any]:
     """Returns the network as it was before its first step."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        return build_network(settings.model, settings.attention, settings.position, settings.data).eval()
+        return build_network(
+            settings.model, settings.attention, settings.position, settings.data, settings.position_sampling
+        ).eval()
 
 
 def _read(path: Path) -> dict[str, Any]:

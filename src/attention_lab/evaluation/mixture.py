@@ -46,7 +46,7 @@ def each_task(
         chosen, asked = (_asking_for(task, number, batches) for batches in (validation, test))
         if not chosen or not asked:
             continue
-        best = head_scores(network, chosen, device).best(network.alignment_attention)
+        best = head_scores(network, chosen, device).best(network.alignment_attention, network.frames)
         scores = head_scores(network, asked, device)
         figures = accuracy(network, asked, device)
         del figures["loss"]

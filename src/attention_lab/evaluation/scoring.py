@@ -43,7 +43,7 @@ def test_scores(network: SequenceModel[Any], data: SequenceData, device: torch.d
     scored on another.
     """
     validated, heads = (head_scores(network, data.loader(split), device) for split in ("validation", "test"))
-    best_head = validated.best(network.alignment_attention)
+    best_head = validated.best(network.alignment_attention, network.frames)
     figures = {
         **accuracy(network, data.loader("test"), device),
         **alignment_figures(heads, best_head, ("hit_rate", "mass")),
@@ -129,7 +129,7 @@ def _maps(network: SequenceModel[Any], source: Tensor, target: Tensor) -> Iterat
         attention = network(source, target, need_weights=True).attention
         yield network.alignment_maps(attention, target.size(1), source.size(1)), slice(None)
         return
-    state = network.begin(source)
+    state = network.begin(source, target.size(1))
     for begin in range(0, target.size(1), rows_at_a_time):
         rows = slice(begin, begin + rows_at_a_time)
         output, state = network.step(target[:, rows], state, need_weights=True)

@@ -1,5 +1,6 @@
 """How well each head's attention agrees with the task's own alignment."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,14 +15,16 @@ _BINS = 1000
 
 
 class Head(NamedTuple):
-    """Where a head is: attention name, layer and head, both from 0."""
+    """Where a head is: attention name, layer and head, both from 0; and its frame, where heads measure differently."""
 
     attention: str
     layer: int
     head: int
+    frame: str = ""
 
     def __str__(self) -> str:
-        return f"{self.attention}, layer {self.layer}, head {self.head}"
+        frame = f" (from {self.frame.replace('_', ' ')})" if self.frame else ""
+        return f"{self.attention}, layer {self.layer}, head {self.head}{frame}"
 
 
 class HeadScores(NamedTuple):
@@ -57,13 +60,19 @@ class HeadScores(NamedTuple):
         """Returns one head's figures."""
         return {name: float(figure[head.layer, head.head]) for name, figure in self._asdict().items()}
 
-    def best(self, attention: str) -> Head | None:
-        """Returns the head with the highest hit rate, among equals the one with the most mass; None of no heads."""
+    def best(self, attention: str, frames: Sequence[str] = ()) -> Head | None:
+        """Returns the head with the highest hit rate, among equals the one with the most mass; None of no heads.
+
+        Args:
+            attention: what the attention is called.
+            frames: each head's frame, if they have any.
+        """
         if not self.hit_rate.numel():
             return None
         hit_rate, mass = self.hit_rate.double(), self.mass.double()
         rank = torch.where(hit_rate == hit_rate.max(), mass, -1.0)
-        return Head(attention, *divmod(int(rank.argmax()), rank.size(1)))
+        layer, head = divmod(int(rank.argmax()), rank.size(1))
+        return Head(attention, layer, head, frames[head] if frames else "")
 
 
 class AlignmentScores(Metric):

@@ -1,5 +1,6 @@
 """One causal stack that reads the source and then says the target: the architecture of GPT."""
 
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -11,7 +12,9 @@ from attention_lab.attention.key_values import Cache
 from attention_lab.attention.mask import Mask
 from attention_lab.models.model import AttentionMaps, Axis, Intervention, ModelOutput, attention_maps
 from attention_lab.models.one_stack import OneStack
+from attention_lab.positions.coordinates import Ruler
 from attention_lab.positions.position import Placed
+from attention_lab.positions.sampling import ruler_for
 from attention_lab.tasks.vocabulary import PAD
 
 
@@ -23,12 +26,14 @@ class ReadingState(NamedTuple):
         real: which tokens so far are not padding.
         moved: how far each row's source was moved to the right; None if none was.
         num_sources: how many tokens sources have, padding included.
+        ruler: the coordinates of source and target, which are one sequence here.
     """
 
     history: tuple[Cache, ...]
     real: Bool[Tensor, "B N"]
     moved: Integer[Tensor, " B"] | None
     num_sources: int
+    ruler: Ruler
 
 
 class DecoderOnly(OneStack[ReadingState]):
@@ -44,6 +49,9 @@ class DecoderOnly(OneStack[ReadingState]):
     causal = True
     sequences = 2
     needs: ClassVar[tuple[str, ...]] = ("causal",)
+    unable: ClassVar[Mapping[str, str]] = {
+        "frames": "it reads the source before it knows how long that is, and source and target are one sequence"
+    }
     axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {"self": ("source, to say", "source, target")}
 
     def forward(
@@ -54,13 +62,13 @@ class DecoderOnly(OneStack[ReadingState]):
         need_weights: bool = False,
         intervention: Intervention | None = None,
     ) -> ModelOutput:
-        state, source = self._nothing(source)
+        state, source = self._nothing(source, target.size(1))
         tokens = torch.cat([source, target], dim=1)
         output, _ = self._read(tokens, state, need_weights, intervention or {})
         return output._replace(logits=output.logits[:, source.size(1) :])
 
-    def begin(self, source: Integer[Tensor, "B S"]) -> ReadingState:
-        state, source = self._nothing(source)
+    def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> ReadingState:
+        state, source = self._nothing(source, num_targets)
         return self._read(source, state, need_weights=False, closed={})[1]
 
     def step(
@@ -77,21 +85,23 @@ class DecoderOnly(OneStack[ReadingState]):
     def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
         return functional.pad(allowed, (0, allowed.size(2), allowed.size(3), 0), value=True)
 
-    def _nothing(self, source: Tensor) -> tuple[ReadingState, Tensor]:
+    def _nothing(self, source: Tensor, num_targets: int) -> tuple[ReadingState, Tensor]:
         """Returns the state before anything is read, and the source with its padding moved to the left."""
         history = tuple(block.attn.new_cache() for block in self.layers)
         nothing = torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
+        ruler = ruler_for(self.sampling, source != PAD, source.size(1) + num_targets, self.training)
         behind = (source.flip(1) != PAD).int().argmax(dim=1)
         if not bool(behind.any()):
-            return ReadingState(history, nothing, None, source.size(1)), source
-        return ReadingState(history, nothing, behind, source.size(1)), source.gather(1, _places(source, -behind))
+            return ReadingState(history, nothing, None, source.size(1), ruler), source
+        state = ReadingState(history, nothing, behind, source.size(1), ruler)
+        return state, source.gather(1, _places(source, -behind))
 
     def _read(
         self, tokens: Tensor, state: ReadingState, need_weights: bool, closed: Intervention
     ) -> tuple[ModelOutput, ReadingState]:
         real = tokens != PAD
         so_far = torch.cat([state.real, real], dim=1)
-        places = (so_far.cumsum(dim=1) - 1).clamp(min=0)
+        places = state.ruler.at((so_far.cumsum(dim=1) - 1).clamp(min=0))
         here = places[:, state.real.size(1) :]
         code = self.embedding.position
         new, placed = Placed(code, here, here), Placed(code, here, places)

@@ -31,7 +31,7 @@ def greedy_decode(
         raise ValueError(f"max_length={max_length} is beyond the model's {model.max_length} positions")
     tokens = source.new_full((source.size(0),), BOS)
     running = torch.ones_like(tokens, dtype=torch.bool)
-    state = model.begin(source)
+    state = model.begin(source, max_length)
     said: list[Tensor] = []
     while len(said) < max_length and running.any():
         output, state = model.step(tokens[:, None], state)

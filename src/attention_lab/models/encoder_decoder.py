@@ -14,8 +14,9 @@ from attention_lab.models.blocks import CAUSAL, AttentionFactory, DecoderBlock, 
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.initialisation import draw_xavier
 from attention_lab.models.model import Axis, Intervention, ModelOutput, SequenceModel, attention_maps, most_tokens
-from attention_lab.positions.coordinates import from_start
+from attention_lab.positions.coordinates import Coordinates, Ruler, num_symbols
 from attention_lab.positions.position import Placed
+from attention_lab.positions.sampling import PositionSampling, ruler_for
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import PAD
 
@@ -27,13 +28,17 @@ class DecodingState(NamedTuple):
         memory: each layer's keys and values of the source, computed once.
         memory_mask: which source tokens are real.
         memory_places: the source tokens' coordinates.
+        ruler: the coordinates of both sequences.
+        num_symbols: how many tokens each source has before its EOS.
         history: what each layer's self-attention keeps of the target so far.
         position: how many target tokens there were.
     """
 
     memory: tuple[KeyValues, ...]
     memory_mask: Mask
-    memory_places: Integer[Tensor, "B S"]
+    memory_places: Coordinates
+    ruler: Ruler
+    num_symbols: Integer[Tensor, "B 1"]
     history: tuple[Cache, ...]
     position: int
 
@@ -53,6 +58,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         attention: builds an attention from (d_model, num_heads, dropout).
         cross_attention: builds the attention to the source, where that is of another kind.
         position: builds a position code for each of the two stacks.
+        sampling: draws positions in training; they are counted where it is None.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -78,6 +84,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         attention: AttentionFactory = MultiHeadAttention,
         cross_attention: AttentionFactory | None = None,
         position: PositionFactory = PositionalEncoding,
+        sampling: PositionSampling | None = None,
     ) -> None:
         super().__init__()
         if num_layers < 1:
@@ -92,8 +99,13 @@ class EncoderDecoder(SequenceModel[DecodingState]):
             DecoderBlock(*layer, attention=attention, cross_attention=cross_attention) for _ in range(num_layers)
         )
         self.output = nn.Linear(d_model, num_tokens)
+        self.sampling = sampling
         self.max_length = most_tokens(self, source_position)
         draw_xavier(self)
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        return self.target_embedding.position.frames
 
     @property
     def alignment_layers(self) -> Sequence[MultiHeadAttention]:
@@ -108,12 +120,12 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         intervention: Intervention | None = None,
     ) -> ModelOutput:
         closed = intervention or {}
-        state, encoder_self = self._begin(source, need_weights, closed)
+        state, encoder_self = self._begin(source, target.size(1), need_weights, closed)
         output, _ = self._step(target, state, need_weights, closed)
         return output._replace(attention={**attention_maps({"encoder_self": encoder_self}), **output.attention})
 
-    def begin(self, source: Integer[Tensor, "B S"]) -> DecodingState:
-        return self._begin(source, need_weights=False, closed={})[0]
+    def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> DecodingState:
+        return self._begin(source, num_targets, need_weights=False, closed={})[0]
 
     def step(
         self, tokens: Integer[Tensor, "B L"], state: DecodingState, *, need_weights: bool = False
@@ -121,10 +133,12 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         return self._step(tokens, state, need_weights, closed={})
 
     def _begin(
-        self, source: Tensor, need_weights: bool, closed: Intervention
+        self, source: Tensor, num_targets: int, need_weights: bool, closed: Intervention
     ) -> tuple[DecodingState, list[Tensor | None]]:
         real = source != PAD
-        mask, here = Mask(keys=real), from_start(real)
+        ruler = ruler_for(self.sampling, real, num_targets, self.training)
+        mask, places = Mask(keys=real), ruler.source(real)
+        here = places.start
         placed = Placed(self.source_embedding.position, here, here)
         x = self.source_embedding(source, here)
         weights: list[Tensor | None] = []
@@ -133,19 +147,21 @@ class EncoderDecoder(SequenceModel[DecodingState]):
             x, own = block(x, mask._replace(allowed=allowed), need_weights=need_weights, placed=placed)
             weights.append(own)
         blocks = self._decoder_blocks()
-        crossing = self._crossing(here, here)
+        crossing = self.target_embedding.position.across(places, places)
         memory = tuple(block.cross_attn.project(x, x, crossing) for block in blocks)
         history = tuple(block.self_attn.new_cache() for block in blocks)
-        return DecodingState(memory, mask, here, history, 0), weights
+        return DecodingState(memory, mask, places, ruler, num_symbols(real), history, 0), weights
 
     def _step(
         self, tokens: Tensor, state: DecodingState, need_weights: bool, closed: Intervention
     ) -> tuple[ModelOutput, DecodingState]:
-        so_far = torch.arange(state.position + tokens.size(1), device=tokens.device)[None]
+        ranks = torch.arange(state.position + tokens.size(1), device=tokens.device)[None]
+        so_far = state.ruler.at(ranks)
         here = so_far[:, state.position :]
         position = self.target_embedding.position
         new, placed = Placed(position, here, here), Placed(position, here, so_far)
-        crossing = self._crossing(here, state.memory_places)
+        places = state.ruler.target(ranks[:, state.position :], state.num_symbols)
+        crossing = position.across(places, state.memory_places)
         x = self.target_embedding(tokens, here)
         decoder_self: list[Tensor | None] = []
         decoder_cross: list[Tensor | None] = []
@@ -166,12 +182,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
             decoder_self.append(own)
             decoder_cross.append(cross)
         maps = attention_maps({"decoder_self": decoder_self, "decoder_cross": decoder_cross})
-        return ModelOutput(self.output(x), maps), state._replace(position=so_far.size(1))
-
-    def _crossing(self, queries: Tensor, keys: Tensor) -> Placed | None:
-        """Places target and source for the attention between them, if the position code has a say in that."""
-        position = self.target_embedding.position
-        return Placed(position, queries, keys) if position.crosses else None
+        return ModelOutput(self.output(x), maps), state._replace(position=ranks.size(1))
 
     def _decoder_blocks(self) -> list[DecoderBlock]:
         return [block for block in self.decoder if isinstance(block, DecoderBlock)]

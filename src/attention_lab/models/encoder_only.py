@@ -11,8 +11,9 @@ from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.models.model import AttentionMaps, Axis, Intervention, ModelOutput, attention_maps
 from attention_lab.models.one_stack import OneStack
-from attention_lab.positions.coordinates import from_start
+from attention_lab.positions.coordinates import from_start, num_symbols
 from attention_lab.positions.position import Placed
+from attention_lab.positions.sampling import ruler_for
 from attention_lab.tasks.vocabulary import EOS, PAD
 
 
@@ -24,7 +25,7 @@ class SaidState(NamedTuple):
         inputs: what goes into each layer's attention.
         memory: each layer's keys and values.
         mask: which tokens are real.
-        places: their coordinates.
+        placed: where they are.
         position: how many tokens were said.
     """
 
@@ -32,7 +33,7 @@ class SaidState(NamedTuple):
     inputs: tuple[Tensor, ...]
     memory: tuple[KeyValues, ...]
     mask: Mask
-    places: Integer[Tensor, "B S"]
+    placed: Placed
     position: int
 
 
@@ -67,11 +68,11 @@ class EncoderOnly(OneStack[SaidState]):
             raise ValueError(
                 f"a target of {target.size(1)} tokens cannot be said at a source of {source.size(1)}, EOS included"
             )
-        state, maps = self._read(source, need_weights, intervention or {})
+        state, maps = self._read(source, target.size(1), need_weights, intervention or {})
         return ModelOutput(state.logits[:, : target.size(1)], attention_maps({"self": maps}))
 
-    def begin(self, source: Integer[Tensor, "B S"]) -> SaidState:
-        return self._read(source, need_weights=False, closed={})[0]
+    def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> SaidState:
+        return self._read(source, num_targets, need_weights=False, closed={})[0]
 
     def step(
         self, tokens: Integer[Tensor, "B L"], state: SaidState, *, need_weights: bool = False
@@ -98,10 +99,15 @@ class EncoderOnly(OneStack[SaidState]):
     def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
         return functional.pad(allowed, (0, 0, 0, allowed.size(3) - allowed.size(2)), value=True)
 
-    def _read(self, source: Tensor, need_weights: bool, closed: Intervention) -> tuple[SaidState, list[Tensor | None]]:
+    def _read(
+        self, source: Tensor, num_targets: int, need_weights: bool, closed: Intervention
+    ) -> tuple[SaidState, list[Tensor | None]]:
         real = source != PAD
-        mask, here = Mask(keys=real), from_start(real)
-        placed = Placed(self.embedding.position, here, here)
+        mask, ruler = Mask(keys=real), ruler_for(self.sampling, real, num_targets, self.training)
+        # What is said at a source token is a target token, of the same rank.
+        said, read = ruler.target(from_start(real), num_symbols(real)), ruler.source(real)
+        position, here = self.embedding.position, read.start
+        placed = position.across(said, read) or Placed(position, here, here)
         x = self.embedding(source, here)
         inputs: list[Tensor] = []
         memory: list[KeyValues] = []
@@ -112,11 +118,11 @@ class EncoderOnly(OneStack[SaidState]):
             seen = mask._replace(allowed=closed.get(("self", layer)))
             x, weights = block.read(x, memory[-1], seen, need_weights=need_weights, placed=placed)
             maps.append(weights)
-        return SaidState(self.output(x), tuple(inputs), tuple(memory), mask, here, 0), maps
+        return SaidState(self.output(x), tuple(inputs), tuple(memory), mask, placed, 0), maps
 
     def _rows_of_maps(self, state: SaidState, rows: slice) -> list[Tensor | None]:
         """Attends once more from a few tokens only, since all maps at once may be more than memory has room for."""
-        placed = Placed(self.embedding.position, state.places[:, rows], state.places)
+        placed = state.placed._replace(queries=state.placed.queries[..., rows])
         return [
             block.attn.attend(x[:, rows], memory, state.mask, placed=placed).weights
             for block, x, memory in zip(self.layers, state.inputs, state.memory, strict=True)

@@ -73,8 +73,16 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {}
     """What the rows and the columns of each attention's maps are."""
 
+    unable: ClassVar[Mapping[str, str]] = {}
+    """What positions may ask for and this network cannot do, and why."""
+
     says_at_most_its_source: ClassVar[bool] = False
     """Whether targets may not be longer than their sources."""
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """Where each head of that attention measures positions from; empty where all do alike."""
+        return ()
 
     @property
     @abstractmethod
@@ -100,8 +108,14 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
         """
 
     @abstractmethod
-    def begin(self, source: Integer[Tensor, "B S"]) -> State:
-        """Reads the source, once, for decoding."""
+    def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> State:
+        """Reads the source, once, for decoding.
+
+        Args:
+            source: tokens, padded with PAD on either side.
+            num_targets: how many target tokens there may be, as far as is known: where positions are spread over a
+                range, it says how far apart they are.
+        """
 
     @abstractmethod
     def step(

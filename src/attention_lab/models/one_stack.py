@@ -10,6 +10,7 @@ from attention_lab.models.blocks import AttentionFactory, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.initialisation import draw_xavier
 from attention_lab.models.model import SequenceModel, State, most_tokens
+from attention_lab.positions.sampling import PositionSampling
 from attention_lab.positions.sinusoidal import PositionalEncoding
 
 
@@ -25,6 +26,7 @@ class OneStack(SequenceModel[State]):
         dropout: probability of dropping an activation or an attention weight while training.
         attention: builds an attention from (d_model, num_heads, dropout).
         position: builds the position code.
+        sampling: draws positions in training; they are counted where it is None.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -48,6 +50,7 @@ class OneStack(SequenceModel[State]):
         *,
         attention: AttentionFactory = MultiHeadAttention,
         position: PositionFactory = PositionalEncoding,
+        sampling: PositionSampling | None = None,
     ) -> None:
         super().__init__()
         if num_layers < 1:
@@ -58,8 +61,13 @@ class OneStack(SequenceModel[State]):
             TransformerBlock(d_model, num_heads, d_ff, dropout, attention=attention) for _ in range(num_layers)
         )
         self.output = nn.Linear(d_model, num_tokens)
+        self.sampling = sampling
         self.max_length = most_tokens(self, code) // self.sequences
         draw_xavier(self)
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        return self.embedding.position.frames
 
     @property
     def alignment_layers(self) -> Sequence[MultiHeadAttention]:

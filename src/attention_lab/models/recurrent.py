@@ -76,7 +76,7 @@ class RecurrentSeq2Seq(SequenceModel[CellState]):
     ) -> ModelOutput:
         return self.step(target, self.begin(source))[0]
 
-    def begin(self, source: Integer[Tensor, "B S"]) -> CellState:
+    def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> CellState:
         return read(source, self.source_embedding, self.encoder).last
 
     def step(

@@ -97,7 +97,7 @@ class LSTMWithAttention(SequenceModel[LookingBack]):
     ) -> ModelOutput:
         return self._step(target, self.begin(source), need_weights, intervention or {})[0]
 
-    def begin(self, source: Integer[Tensor, "B S"]) -> LookingBack:
+    def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> LookingBack:
         memory, (h, c) = read(source, self.source_embedding, self.encoder)
         return LookingBack(memory, source != PAD, (_side_by_side(h), _side_by_side(c)))
 

@@ -33,7 +33,7 @@ def draw_attention(labels: MapLabels, weights: Float[Tensor, "H L S"]) -> Figure
     for head, axes in enumerate(panels):
         if head < heads:
             _draw_map(axes, labels, weights[head], first_column=head % across == 0)
-            axes.set_title(f"head {head}", fontsize=8)
+            axes.set_title(labels.panel(head), fontsize=8)
         else:
             axes.set_axis_off()
     return figure

@@ -41,6 +41,7 @@ class MapLabels(NamedTuple):
         gold: for each row the column where attention belongs, None where there is none; None without any such truth.
         query_name: what the rows are.
         key_name: what the columns are.
+        heads: what each head is called; empty where its number is all there is to say.
     """
 
     title: str
@@ -49,6 +50,11 @@ class MapLabels(NamedTuple):
     gold: Sequence[int | None] | None
     query_name: str
     key_name: str
+    heads: Sequence[str] = ()
+
+    def panel(self, head: int) -> str:
+        """Returns the title of a head's panel."""
+        return self.heads[head] if self.heads else f"head {head}"
 
 
 class AttentionGrid:
@@ -70,7 +76,7 @@ class AttentionGrid:
         columns = min(_COLUMNS, num_heads)
         corners = [(_HEADLINE + head // columns * height, head % columns * width) for head in range(num_heads)]
         size = (_HEADLINE + math.ceil(num_heads / columns) * height, max(columns * width, 520))
-        self._blank = _titles(labels.title, [(y, x + _LEFT + cells[1] // 2) for y, x in corners], size)
+        self._blank = _titles(labels, [(y, x + _LEFT + cells[1] // 2) for y, x in corners], size)
         for y, x in corners:
             self._blank[y + _TITLE : y + height, x : x + width] = panel
         self._places = [
@@ -120,13 +126,13 @@ def _outlines(labels: MapLabels) -> Bool[np.ndarray, "height width"]:
     return pixels
 
 
-def _titles(title: str, tops: list[tuple[int, int]], size: tuple[int, int]) -> UInt8[np.ndarray, "height width"]:
+def _titles(labels: MapLabels, tops: list[tuple[int, int]], size: tuple[int, int]) -> UInt8[np.ndarray, "height width"]:
     """Draws the headline and each panel's title; `tops` says where panels begin, and where their middle is."""
     figure, canvas = _canvas(size)
     height, width = size
-    figure.text(10 / width, 1 - 22 / height, title, fontsize=9.5)
+    figure.text(10 / width, 1 - 22 / height, labels.title, fontsize=9.5)
     for head, (y, x) in enumerate(tops):
-        figure.text(x / width, 1 - (y + _TITLE - 6) / height, f"head {head}", fontsize=9, ha="center")
+        figure.text(x / width, 1 - (y + _TITLE - 6) / height, labels.panel(head), fontsize=9, ha="center")
     return _greys(canvas)
 
 

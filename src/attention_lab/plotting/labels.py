@@ -1,5 +1,6 @@
 """What is to be seen of an attention map, and what stands on its axes."""
 
+from collections.abc import Sequence
 from statistics import median_high
 from typing import NamedTuple
 
@@ -36,7 +37,14 @@ class MapView(NamedTuple):
         return weights[:, self.rows, self.columns]
 
 
-def map_view(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch, most: int = _MOST) -> MapView:
+def map_view(
+    attention: str,
+    layer: int,
+    axes: tuple[Axis, Axis],
+    example: Batch,
+    frames: Sequence[str] = (),
+    most: int = _MOST,
+) -> MapView:
     """Returns what to show of an attention.
 
     A row at which something is said is named after that, so that on a right alignment row and column carry the same
@@ -48,9 +56,11 @@ def map_view(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch
         layer: from 0.
         axes: what its rows and its columns are, from `SequenceModel.axes`.
         example: a batch of one, without padding.
+        frames: where each head measures from, if heads differ in that.
         most: rows and columns to show at most.
     """
-    labels = _labels(attention, layer, axes, example)
+    heads = [f"head {head}, from {frame.replace('_', ' ')}" for head, frame in enumerate(frames)]
+    labels = _labels(attention, layer, axes, example)._replace(heads=heads)
     num_rows, num_columns = len(labels.queries), len(labels.keys)
     if max(num_rows, num_columns) <= most:
         return MapView(labels, slice(0, num_rows), slice(0, num_columns), "")

@@ -1,7 +1,54 @@
-"""Where tokens are: every token carries its coordinate, and codes never count for themselves."""
+"""Where tokens are: every token carries its coordinates, and codes never count for themselves."""
 
+from typing import NamedTuple
+
+import torch
 from jaxtyping import Bool, Integer
 from torch import Tensor
+
+
+class Coordinates(NamedTuple):
+    """Where the tokens of a source or of a target are, seen from both of its ends.
+
+    Source and target are measured by one ruler, so that "as far from the beginning as that token is from the end" is a
+    difference of zero: reversing is nothing else.
+
+    Attributes:
+        start: how many tokens come before it.
+        end: of a source token, how many symbols come after it (-1 for EOS, which comes after all of them); of a target
+            token, how many come before it once as many have been said as the source has symbols (negative until then).
+    """
+
+    start: Integer[Tensor, "#B L"]
+    end: Integer[Tensor, "#B L"]
+
+
+class Ruler(NamedTuple):
+    """The coordinate of every rank: 0, 1, 2, ... unless it says otherwise.
+
+    Attributes:
+        marks: the coordinates of ranks 0 to N - 1, rising; negative ranks lie mirrored before the first.
+        gap: how far neighbours are apart, where that is not 1.
+    """
+
+    marks: Integer[Tensor, "B N"] | None = None
+    gap: Integer[Tensor, "B 1"] | None = None
+
+    def at(self, ranks: Integer[Tensor, "#B L"]) -> Integer[Tensor, "#B L"]:
+        """Returns the coordinates of ranks."""
+        if self.marks is None:
+            return ranks if self.gap is None else ranks * self.gap
+        marks = self.marks.gather(1, ranks.abs().expand(len(self.marks), -1))
+        return torch.where(ranks < 0, 2 * self.marks[:, :1] - marks, marks)
+
+    def source(self, real: Bool[Tensor, "B S"]) -> Coordinates:
+        """Returns where the tokens of sources are, each of which ends with EOS."""
+        ranks = from_start(real)
+        return Coordinates(self.at(ranks), self.at(num_symbols(real) - 1 - ranks))
+
+    def target(self, ranks: Integer[Tensor, "#B T"], num_symbols: Integer[Tensor, "B 1"]) -> Coordinates:
+        """Returns where target tokens are, the sources of which have so many symbols."""
+        return Coordinates(self.at(ranks), self.at(ranks - num_symbols))
 
 
 def from_start(real: Bool[Tensor, "B L"]) -> Integer[Tensor, "B L"]:
@@ -10,3 +57,8 @@ def from_start(real: Bool[Tensor, "B L"]) -> Integer[Tensor, "B L"]:
     Padding on the left does not shift anybody; padding itself gets the nearest coordinate, which nobody reads.
     """
     return (real.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def num_symbols(real: Bool[Tensor, "B S"]) -> Integer[Tensor, "B 1"]:
+    """Returns how many tokens of each source come before its EOS."""
+    return real.sum(dim=1, keepdim=True) - 1

@@ -28,7 +28,7 @@ class RelativeT5(Position):
         ValueError: there are fewer than four buckets, or an odd number, or `max_distance` leaves none for the ranges.
     """
 
-    asks = "bias"
+    asks = ("bias",)
 
     def __init__(
         self,

@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
-from attention_lab.positions.position import Position
+from attention_lab.positions.coordinates import Coordinates
+from attention_lab.positions.position import Placed, Position
 
 
 class RotaryPosition(Position):
@@ -23,8 +24,7 @@ class RotaryPosition(Position):
         ValueError: K is odd, or `base` is not above 1.
     """
 
-    asks = "turn"
-    crosses = True
+    asks = ("turn",)
     frequencies: Tensor
 
     def __init__(self, d_model: int, base: float = 10000.0, *, num_heads: int = 1, causal: bool = False) -> None:
@@ -40,9 +40,14 @@ class RotaryPosition(Position):
         halves = torch.arange(0, width, 2, dtype=torch.float) / width
         self.register_buffer("frequencies", base**-halves, persistent=False)
 
-    def turn(self, x: Float[Tensor, "B H L K"], coordinates: Integer[Tensor, "#B L"]) -> Float[Tensor, "B H L K"]:
+    def turn(self, x: Float[Tensor, "B H L K"], coordinates: Integer[Tensor, "#B *H L"]) -> Float[Tensor, "B H L K"]:
         """Turns each query or key by the angles of its coordinate, in single precision or better."""
-        angles = coordinates[:, None, :, None] * self.frequencies
+        own = coordinates if coordinates.dim() == 3 else coordinates[:, None]
+        angles = own[..., None] * self.frequencies
         cosine, sine = angles.cos(), angles.sin()
         first, second = x.float().chunk(2, dim=-1)
         return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1).to(x.dtype)
+
+    def across(self, queries: Coordinates, keys: Coordinates) -> Placed | None:
+        """Counts target and source from their beginnings."""
+        return Placed(self, queries.start, keys.start)

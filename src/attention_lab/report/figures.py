@@ -21,11 +21,13 @@ class MappedExample(NamedTuple):
         example: the batch.
         maps: its attention.
         axes: what the rows and the columns of each attention are.
+        frames: each head's frame, of an attention whose heads differ in that.
     """
 
     example: Batch
     maps: AttentionMaps
     axes: Mapping[str, tuple[Axis, Axis]]
+    frames: Mapping[str, tuple[str, ...]]
 
 
 def map_examples(
@@ -38,15 +40,15 @@ def map_examples(
         with evaluation_mode(network):
             output = network(example.source.to(device), example.target.to(device), need_weights=True)
         maps = {name: tuple(layer.float().cpu() for layer in layers) for name, layers in output.attention.items()}
-        mapped.append(MappedExample(example, maps, network.axes))
+        mapped.append(MappedExample(example, maps, network.axes, {network.alignment_attention: network.frames}))
     return mapped
 
 
 def save_attention_maps(mapped: Sequence[MappedExample], folder: Path, pdf: bool = False) -> None:
     """Writes `example_<n>_<attention>_layer_<i>.png` into a folder, and PDFs beside them if asked to."""
-    for number, (example, maps, axes) in enumerate(mapped):
+    for number, (example, maps, axes, frames) in enumerate(mapped):
         for attention, layers in maps.items():
             for layer, weights in enumerate(layers):
-                view = map_view(attention, layer, axes[attention], example)
+                view = map_view(attention, layer, axes[attention], example, frames.get(attention, ()))
                 figure = draw_attention(view.labels, view.of(weights[0]))
                 save(figure, folder / f"example_{number}_{attention}_layer_{layer}", pdf)

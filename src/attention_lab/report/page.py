@@ -170,7 +170,7 @@ def _served(task: dict[str, Any], head: dict[str, Any]) -> list[str]:
 
 
 def _address(head: dict[str, Any]) -> str:
-    return str(Head(head["attention"], head["layer"], head["head"]))
+    return str(Head(head["attention"], head["layer"], head["head"], head.get("frame", "")))
 
 
 def _samples(samples: Sequence[Sample]) -> str:
@@ -201,7 +201,7 @@ def _viewed(number: int, mapped: MappedExample) -> dict[str, Any]:
     """Returns an example's maps as the viewer wants them."""
     attentions: list[dict[str, Any]] = []
     for name, layers in mapped.maps.items():
-        view = map_view(name, 0, mapped.axes[name], mapped.example)
+        view = map_view(name, 0, mapped.axes[name], mapped.example, mapped.frames.get(name, ()))
         attentions.append(
             {
                 "name": name,
@@ -211,6 +211,7 @@ def _viewed(number: int, mapped: MappedExample) -> dict[str, Any]:
                 "query_name": view.labels.query_name,
                 "key_name": view.labels.key_name,
                 "cut": view.cut,
+                "heads": list(view.labels.heads),
                 # Three digits are what a reader can tell apart.
                 "layers": [
                     [[[round(w, 3) for w in row] for row in head] for head in view.of(layer[0]).tolist()]

@@ -48,7 +48,8 @@ class SequenceTraining(LightningModule):
         final_learning_rate: its end.
         warmup_steps: steps until the peak.
         max_steps: steps until the end.
-        weight_decay: decoupled weight decay.
+        weight_decay: decoupled weight decay, of matrices; biases and the gains of layer norms keep their size, as usual
+            since BERT.
         betas: decay rates of AdamW's two moments.
         config: the run's whole config, as plain types; it goes into every checkpoint.
     """
@@ -120,11 +121,14 @@ class SequenceTraining(LightningModule):
         self.validation_scores.reset()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
+        weights = list(self.network.parameters())
         optimizer = torch.optim.AdamW(
-            self.network.parameters(),
+            [
+                {"params": [each for each in weights if each.dim() > 1], "weight_decay": self.weight_decay},
+                {"params": [each for each in weights if each.dim() <= 1], "weight_decay": 0.0},
+            ],
             lr=self.learning_rate,
             betas=self.betas,
-            weight_decay=self.weight_decay,
             # Lightning does not clip what a fused optimizer might unscale, in any mixed precision.
             fused=self.trainer.precision == "32-true",
         )

@@ -1,0 +1,85 @@
+"""Positions drawn at random in training, so that no distance is new when sequences are longer than any before."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from attention_lab.positions.coordinates import Ruler, num_symbols
+
+Distribution = Literal["log_uniform", "uniform"]
+
+
+class PositionSampling:
+    """In training, a sequence's coordinates are a sorted random subset of 0, ..., R - 1 instead of 0, 1, 2, ...
+
+    `uniform`: R is `range`, as in Ruoss et al. 2023 ("Randomized Positional Encodings Boost Length Generalization of
+    Transformers"). Neighbours are then always about R/n apart, so that evaluation spreads its n tokens evenly over the
+    same range: the subset that training drew on average. (Ruoss et al. draw it at random there as well.)
+
+    `log_uniform`: R is drawn anew for every sequence, log-uniformly between its length and `range`. Dense and sparse
+    subsets then occur alike, and evaluation counts 0, 1, 2, ... as without sampling.
+
+    A subset is drawn as floor(u_i (R - n + 1)) + i, i = 0, ..., n - 1, where the u_i are n sorted uniform numbers:
+    distinct and rising, in time O(n log n) whatever R is.
+
+    Args:
+        range: how many coordinates there are.
+        distribution: of R.
+
+    Raises:
+        ValueError: `range` is below 2.
+    """
+
+    def __init__(self, range: int, distribution: Distribution = "log_uniform") -> None:
+        if range < 2:
+            raise ValueError(f"range={range} must be at least 2")
+        self.range = range
+        self.distribution: Distribution = distribution
+
+    def drawn(self, rows: int, length: int, device: torch.device) -> Ruler:
+        """Draws the coordinates of `length` tokens, for each of the rows of a training batch.
+
+        Raises:
+            ValueError: there are fewer coordinates than tokens.
+        """
+        if length > self.range:
+            raise ValueError(f"range={self.range} holds no {length} different positions")
+        spare = torch.full((rows, 1), float(self.range - length), dtype=torch.double, device=device)
+        if self.distribution == "log_uniform":
+            least, most = math.log(length), math.log(self.range)
+            spare = (least + torch.rand_like(spare) * (most - least)).exp() - length
+        places = torch.rand(rows, length, dtype=torch.double, device=device).sort(dim=1).values
+        return Ruler((places * (spare.floor() + 1)).long() + torch.arange(length, device=device))
+
+    def expected(self, real: Bool[Tensor, "B S"], num_targets: int) -> Ruler:
+        """Returns the coordinates that evaluation uses.
+
+        Args:
+            real: which source tokens are no padding.
+            num_targets: tokens of the longest target, EOS included; the others are taken to be shorter by as much as
+                their sources are.
+        """
+        if self.distribution == "log_uniform":
+            return Ruler()
+        symbols = num_symbols(real)
+        targets = (max(num_targets, 1) - 1) * symbols // symbols.max().clamp(min=1)
+        return Ruler(gap=(self.range // (torch.maximum(symbols, targets) + 1)).clamp(min=1))
+
+
+def ruler_for(sampling: PositionSampling | None, real: Bool[Tensor, "B S"], num_targets: int, training: bool) -> Ruler:
+    """Returns the coordinates for a batch.
+
+    Args:
+        sampling: how positions are drawn; they are counted where it is None.
+        real: which source tokens are no padding.
+        num_targets: tokens that a target has at most.
+        training: whether the network is learning.
+    """
+    if sampling is None:
+        return Ruler()
+    if training:
+        return sampling.drawn(len(real), max(real.size(1), num_targets), real.device)
+    return sampling.expected(real, num_targets)

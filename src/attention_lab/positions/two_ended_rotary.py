@@ -1,0 +1,69 @@
+"""Rotary positions that measure from either end: each head of cross-attention has a frame of its own."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from attention_lab.positions.coordinates import Coordinates
+from attention_lab.positions.position import Placed
+from attention_lab.positions.rotary import RotaryPosition
+
+Frame = Literal["start", "end", "start_again", "end_again"]
+
+
+class TwoEndedRotary(RotaryPosition):
+    """Rotary positions; in cross-attention each head counts source and target tokens from ends of its own.
+
+    ============= ============================= ==================================== ======================
+    frame         source token r of S           target token t                       distance zero is
+    ============= ============================= ==================================== ======================
+    `start`       r, from the source's start    t, from the target's start           copy
+    `end`         S - 1 - r, from its end       t                                    reverse
+    `start_again` r                             t - S, from where S have been said   the second half of
+                                                                                     duplicate
+    `end_again`   S - 1 - r                     t - S                                the second half of a
+                                                                                     palindrome
+    ============= ============================= ==================================== ======================
+
+    That is the inductive bias: a head need not learn to count from the end, it is told both distances. Which frame a
+    task needs, and to look at distance zero, is learned. Self-attention is plain rotary, where it leads from source
+    tokens to source tokens or from target tokens to target tokens.
+
+    Args:
+        d_model: model width D.
+        base: the slowest of the K/2 angles is about 1/base a position.
+        frames: of the heads of cross-attention, in turn and over again; `start` and `end` where not given.
+        num_heads: heads H, each K = D / H wide.
+
+    Raises:
+        ValueError: as `RotaryPosition`; or `frames` is empty or longer than there are heads.
+    """
+
+    asks = ("turn", "frames")
+
+    def __init__(
+        self,
+        d_model: int,
+        base: float = 10000.0,
+        frames: list[Frame] | None = None,
+        *,
+        num_heads: int = 1,
+        causal: bool = False,
+    ) -> None:
+        super().__init__(d_model, base, num_heads=num_heads)
+        chosen: list[Frame] = ["start", "end"] if frames is None else frames
+        if not 0 < len(chosen) <= num_heads:
+            raise ValueError(f"frames={chosen} must be at least one, and at most one for each of {num_heads} heads")
+        self.frames: tuple[str, ...] = tuple(chosen[head % len(chosen)] for head in range(num_heads))
+
+    def across(self, queries: Coordinates, keys: Coordinates) -> Placed:
+        """Counts, for each head, in its frame."""
+        said = [queries.end if frame.endswith("again") else queries.start for frame in self.frames]
+        read = [keys.end if frame.startswith("end") else keys.start for frame in self.frames]
+        return Placed(self, _heads(said), _heads(read))
+
+
+def _heads(each: list[Tensor]) -> Tensor:
+    """Joins the coordinates of each head; all have as many rows, or one."""
+    return torch.stack(torch.broadcast_tensors(*each), dim=1)

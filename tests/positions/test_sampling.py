@@ -1,0 +1,120 @@
+"""Sampled positions: sorted subsets, dense and sparse ones, shared by source and target."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attention_lab.models.decoder_only import DecoderOnly
+from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.models.encoder_only import EncoderOnly
+from attention_lab.positions.position import Position
+from attention_lab.positions.sampling import PositionSampling, ruler_for
+from attention_lab.tasks.vocabulary import BOS, EOS, PAD
+
+CPU = torch.device("cpu")
+MODELS = (EncoderDecoder, DecoderOnly, EncoderOnly)
+
+
+@given(rows=st.integers(1, 5), length=st.integers(1, 23), more=st.integers(0, 1000), seed=st.integers(0, 10**6))
+@pytest.mark.parametrize("distribution", ["uniform", "log_uniform"])
+def test_drawn_coordinates_are_distinct_rising_and_in_range(distribution, rows, length, more, seed):
+    torch.manual_seed(seed)
+    highest = max(2, length + more)
+    marks = PositionSampling(highest, distribution).drawn(rows, length, CPU).marks
+    assert marks is not None
+    assert marks.shape == (rows, length)
+    assert ((marks >= 0) & (marks < highest)).all()
+    assert (marks.diff(dim=1) > 0).all()
+
+
+def test_as_many_coordinates_as_tokens_are_all_of_them():
+    marks = PositionSampling(7).drawn(3, 7, CPU).marks
+    assert marks is not None
+    assert marks.tolist() == [list(range(7))] * 3
+
+
+def test_uniform_subsets_reach_everywhere_alike():
+    torch.manual_seed(0)
+    marks = PositionSampling(1000, "uniform").drawn(20000, 4, CPU).marks
+    assert marks is not None
+    # The i-th of n sorted uniform numbers is on average at (i + 1) / (n + 1) of the range.
+    torch.testing.assert_close(
+        marks.double().mean(dim=0), torch.tensor([199.8, 399.6, 599.4, 799.2]).double() + 0.4, rtol=0, atol=4.0
+    )
+
+
+def test_log_uniform_ranges_occur_at_every_scale_alike():
+    torch.manual_seed(0)
+    marks = PositionSampling(2**14, "log_uniform").drawn(20000, 4, CPU).marks
+    assert marks is not None
+    last = marks[:, -1]
+    # The range is log-uniform from 4 to 2^14: a twelfth of them lies in every doubling, the last mark a bit below it.
+    shares = [((last >= 2**scale) & (last < 2 ** (scale + 1))).double().mean().item() for scale in range(5, 13)]
+    assert shares == pytest.approx([1 / 12] * 8, abs=0.012)
+
+
+def test_evaluation_counts_or_spreads_evenly_by_each_rows_own_length():
+    real = torch.tensor([[1] * 11, [1] * 6 + [0] * 5], dtype=torch.bool)
+    assert ruler_for(PositionSampling(2048, "log_uniform"), real, 11, training=False).gap is None
+    spread = PositionSampling(2048, "uniform")
+    as_long = ruler_for(spread, real, 11, training=False).gap
+    assert as_long is not None
+    assert as_long.tolist() == [[2048 // 11], [2048 // 6]]
+    twice = ruler_for(spread, real, 21, training=False).gap
+    assert twice is not None
+    assert twice.tolist() == [[2048 // 21], [2048 // 11]]
+    crowded = ruler_for(PositionSampling(4, "uniform"), real, 11, training=False).gap
+    assert crowded is not None
+    assert crowded.tolist() == [[1], [1]]
+
+
+class Watching(Position):
+    """Writes down where tokens are."""
+
+    def __init__(self, d_model: int, *, num_heads: int = 1, causal: bool = False) -> None:
+        super().__init__(d_model, num_heads=num_heads, causal=causal)
+        self.seen: list[list[list[int]]] = []
+
+    def forward(self, x, coordinates=None):
+        assert coordinates is not None
+        self.seen.append(coordinates.tolist())
+        return x
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_source_and_target_share_what_was_drawn_in_training_only(model):
+    torch.manual_seed(0)
+    network = model(11, 8, 2, 1, 7, position=Watching, sampling=PositionSampling(1000, "log_uniform"))
+    codes = [module for module in network.modules() if isinstance(module, Watching)]
+    source = torch.tensor([[5, 6, 7, EOS], [5, 6, EOS, PAD]])
+    target = torch.tensor([[BOS, 5, 6, 7], [BOS, 5, 6, PAD]])
+    network(source, target)
+    drawn = [code.seen.pop() for code in codes]
+    if model is EncoderDecoder:
+        assert drawn[0][0] == drawn[1][0]
+        assert drawn[0][1][:3] == drawn[1][1][:3]
+    assert drawn[0][0] != drawn[0][1]
+    assert any(row[:3] != [0, 1, 2] for row in drawn[0])
+    network.eval()(source, target)
+    assert codes[0].seen.pop()[0][:4] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("model", [EncoderDecoder, DecoderOnly])
+def test_decoding_spreads_positions_as_teacher_forcing_does(model):
+    torch.manual_seed(0)
+    network = model(11, 8, 2, 1, 7, sampling=PositionSampling(300, "uniform")).eval()
+    source = torch.tensor([[5, 6, 7, EOS], [5, 6, EOS, PAD]])
+    target = torch.tensor([[BOS, 5, 6, 7], [BOS, 5, 6, PAD]])
+    expected = network(source, target).logits
+    state = network.begin(source, target.size(1))
+    for column in range(target.size(1)):
+        output, state = network.step(target[:, column : column + 1], state)
+        torch.testing.assert_close(output.logits[:, 0], expected[:, column])
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match=r"^range=1 must be at least 2"):
+        PositionSampling(1)
+    with pytest.raises(ValueError, match=r"^range=5 holds no 7 different positions"):
+        PositionSampling(5).drawn(2, 7, CPU)
