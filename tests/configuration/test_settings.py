@@ -54,6 +54,7 @@ EVALUATE = {
     "num_figures": 2,
     "lengths": [3, 5],
     "num_per_length": 7,
+    "decode_up_to": 1024,
     "pdf": False,
 }
 

@@ -27,7 +27,7 @@ def network(max_len: int = 50) -> EncoderDecoder:
 
 def curve(lengths: list[int], data: DataSettings = DATA, max_len: int = 50) -> list[dict[str, float]]:
     head = Head("decoder_cross", 0, 1)
-    return length_curve(network(max_len), Reverse(), data, lengths, head, seed=3, device=torch.device("cpu"))
+    return length_curve(network(max_len), Reverse(), data, lengths, 1024, head, seed=3, device=torch.device("cpu"))
 
 
 def test_there_is_one_record_a_length_with_every_figure_of_the_contract():
@@ -36,6 +36,7 @@ def test_there_is_one_record_a_length_with_every_figure_of_the_contract():
     for record in records:
         assert list(record) == [
             "length",
+            "sequences",
             "token_accuracy",
             "exact_match",
             "decoded_exact_match",
@@ -45,7 +46,7 @@ def test_there_is_one_record_a_length_with_every_figure_of_the_contract():
             "alignment_chance",
         ]
         assert record["alignment_chance"] == pytest.approx(1 / (record["length"] + 1))
-        assert all(0 <= record[name] <= 1 for name in list(record)[1:])
+        assert all(0 <= record[name] <= 1 for name in list(record)[2:])
 
 
 def test_figures_do_not_depend_on_the_batch_size():
@@ -69,7 +70,9 @@ def test_lengths_that_cannot_be_are_refused(lengths, data, complaint):
 def test_a_length_at_which_the_task_cannot_be_done_is_refused():
     mixture = Mixture([Reverse(), Copy()])
     with pytest.raises(SettingError, match="lengths=1: a mixture needs sources of two symbols or more"):
-        length_curve(network(), mixture, DATA, [1], Head("decoder_cross", 0, 1), seed=3, device=torch.device("cpu"))
+        length_curve(
+            network(), mixture, DATA, [1], 1024, Head("decoder_cross", 0, 1), seed=3, device=torch.device("cpu")
+        )
 
 
 def test_default_lengths_go_to_four_times_the_training_length_as_far_as_there_are_positions():

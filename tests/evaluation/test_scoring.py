@@ -8,10 +8,13 @@ from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SourceSpace
 from attention_lab.evaluation import scoring
-from attention_lab.evaluation.scoring import head_scores
+from attention_lab.evaluation.scoring import accuracy, head_scores
 from attention_lab.evaluation.scoring import test_scores as score
+from attention_lab.metrics.sequence import token_loss
+from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.model import ModelOutput, SequenceModel
+from attention_lab.tasks.copy import Copy
 from attention_lab.tasks.reverse import Reverse
 from attention_lab.tasks.vocabulary import PAD
 
@@ -30,6 +33,30 @@ def test_batch_size_changes_no_figure():
     for other in found[1:]:
         assert other.figures == pytest.approx(found[0].figures, rel=1e-5)
         assert other.best_head == found[0].best_head
+
+
+def test_decoding_is_right_where_teacher_forcing_is_row_by_row():
+    # Half-learned, so that some rows are right and others wrong: in their first token or in a later one.
+    torch.manual_seed(0)
+    network = EncoderDecoder(8, d_model=16, num_heads=2, d_ff=16)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+    for batch in list(SequenceData(Copy(), SourceSpace(1, 3, 5), {"train": 100}, 20, seed=0).loader("train")) * 9:
+        optimizer.zero_grad()
+        token_loss(network(batch.source, batch.target).logits, batch.labels).backward()
+        optimizer.step()
+    network.eval()
+    rows = SequenceData(Copy(), SourceSpace(3, 5, 5), {"test": 60}, 60, seed=0)
+    [batch] = rows.loader("test")
+    padding = batch.labels == PAD
+    with torch.no_grad():
+        forced = network(batch.source, batch.target).logits.argmax(dim=-1)
+    said = greedy_decode(network, batch.source, batch.labels.size(1))
+    said = torch.nn.functional.pad(said, (0, batch.labels.size(1) - said.size(1)), value=PAD)
+    forced_right, decoded_right = (((each == batch.labels) | padding).all(dim=1) for each in (forced, said))
+    assert torch.equal(forced_right, decoded_right)
+    assert 0.1 < forced_right.double().mean() < 0.9
+    decoded, trusted = (accuracy(network, [batch], CPU, decode=decode) for decode in (True, False))
+    assert decoded == trusted
 
 
 class Oracle(SequenceModel[tuple[Tensor, int]]):

@@ -19,7 +19,14 @@ from attention_lab.plotting.canvas import save
 from attention_lab.plotting.curves import PANELS, SeedsCurve, draw_comparison
 from attention_lab.report.comparison_page import write_comparison_page
 from attention_lab.report.files import write_csv, write_json, write_text
-from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups
+from attention_lab.report.tables import (
+    LENGTHS_TITLE,
+    as_markdown,
+    rows_of_groups,
+    rows_of_runs,
+    table_of_groups,
+    table_of_lengths,
+)
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +49,7 @@ def compare_checkpoints(files: Sequence[Path], settings: EvaluateSettings, run_d
         log.warning("%s is left out: a later one has its config and its seed.", copy.checkpoint)
     _write(groups, settings, run_dir)
     log.info("")
-    for line in as_markdown(*table_of_groups(groups)).splitlines():
+    for line in (run_dir / "comparison.md").read_text().splitlines():
         log.info("%s", line)
     log.info("")
     log.info(
@@ -65,14 +72,17 @@ def _evaluated(file: Path, settings: EvaluateSettings, device: torch.device) -> 
     trained = load_trained(file, settings.batch_size)
     scores = test_scores(trained.network, trained.data, device)
     data = replace(trained.settings.data, test_size=settings.num_per_length, batch_size=trained.data.batch_size)
-    curve = curve_of(trained, data, settings.lengths, scores.best_head, device)
+    curve = curve_of(trained, data, settings.lengths, settings.decode_up_to, scores.best_head, device)
     weights = sum(weight.numel() for weight in trained.network.parameters())
     return Run(str(file), trained.config, trained.step, trained.solved, weights, scores.figures, curve)
 
 
 def _write(groups: Sequence[Group], settings: EvaluateSettings, run_dir: Path) -> None:
     write_json({"groups": [_as_record(group) for group in groups]}, run_dir / "report.json")
-    write_text(as_markdown(*table_of_groups(groups)), run_dir / "comparison.md")
+    tables = [as_markdown(*table_of_groups(groups))]
+    if any(group.length_curve for group in groups):
+        tables += [f"{LENGTHS_TITLE}:\n", as_markdown(*table_of_lengths(groups))]
+    write_text("\n".join(tables), run_dir / "comparison.md")
     write_csv(rows_of_groups(groups), run_dir / "comparison.csv")
     write_csv(rows_of_runs(groups), run_dir / "runs.csv")
     trained = _lengths_of_all(groups)

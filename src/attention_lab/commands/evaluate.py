@@ -62,7 +62,7 @@ def _evaluate_one(file: Path, settings: EvaluateSettings, run_dir: Path, device:
         "step": trained.step,
         "best_head": scores.best_head and scores.best_head._asdict(),
         "baselines": _baselines(trained, device),
-        "length_curve": curve_of(trained, data, settings.lengths, scores.best_head, device),
+        "length_curve": curve_of(trained, data, settings.lengths, settings.decode_up_to, scores.best_head, device),
         **_evidence(trained, scores, device),
         "config": trained.config,
         "environment": {"python": platform.python_version(), "torch": str(torch.__version__), "device": str(device)},

@@ -220,7 +220,9 @@ class EvaluateSettings:
         num_figures: test sequences to draw attention maps of.
         lengths: source lengths of the length curve, in symbols; null takes some from a quarter of the longest training
             length to four times as long.
-        num_per_length: sequences at each of these lengths.
+        num_per_length: sequences at each of these lengths; fewer where these would have more than 65,536 tokens.
+        decode_up_to: the longest of them that is decoded freely; beyond, teacher forcing answers for decoding, since a
+            sequence is right in both or in neither.
         pdf: write every figure as PDF beside the PNG.
     """
 
@@ -230,6 +232,7 @@ class EvaluateSettings:
     num_figures: int
     lengths: list[int] | None
     num_per_length: int
+    decode_up_to: int
     pdf: bool
 
     def __post_init__(self) -> None:
@@ -239,6 +242,7 @@ class EvaluateSettings:
             _at_least(1, self, "batch_size")
         _at_least(0, self, "num_figures")
         _at_least(1, self, "num_per_length")
+        _at_least(0, self, "decode_up_to")
         if self.lengths is not None and min(self.lengths, default=1) < 1:
             raise ValueError(f"lengths={self.lengths} must be at least 1 each")
 

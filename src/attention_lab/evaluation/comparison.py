@@ -171,7 +171,7 @@ def _summed_up(settings: dict[str, Any], runs: list[Run]) -> Group:
     figures = {name: over_seeds(name, [run.figures[name] for run in runs]) for name in runs[0].figures}
     curve: list[dict[str, Any]] = []
     for records in zip(*(run.length_curve for run in runs), strict=True):
-        names = [name for name in records[0] if name not in ("length", "alignment_chance")]
+        names = [name for name in records[0] if name not in ("length", "sequences", "alignment_chance")]
         summed = {name: over_seeds(name, [record[name] for record in records]) for name in names}
         curve.append({"length": records[0]["length"], **summed})
     return Group(settings, runs, figures, curve)

@@ -17,7 +17,9 @@ from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.task import Task
 
 _MAX_TOKENS = 2**16
-"""Source tokens that a batch may have, so that memory stays bounded as lengths grow."""
+"""Source tokens that a batch may have, so that memory stays bounded as lengths grow; and that are scored at a length,
+so that time does not grow as fast, but for `_FEWEST` sequences."""
+_FEWEST = 4
 
 
 def default_lengths(task: Task, data: DataSettings, max_length: int) -> list[int]:
@@ -35,12 +37,17 @@ def default_lengths(task: Task, data: DataSettings, max_length: int) -> list[int
 
 
 def curve_of(
-    trained: Trained, data: DataSettings, lengths: Sequence[int] | None, head: Head | None, device: torch.device
+    trained: Trained,
+    data: DataSettings,
+    lengths: Sequence[int] | None,
+    decode_up_to: int,
+    head: Head | None,
+    device: torch.device,
 ) -> list[dict[str, Any]]:
     """Returns a checkpoint's length curve, at the default lengths where none are given."""
     if lengths is None:
         lengths = default_lengths(trained.task, data, trained.network.max_length)
-    return length_curve(trained.network, trained.task, data, lengths, head, trained.settings.seed, device)
+    return length_curve(trained.network, trained.task, data, lengths, decode_up_to, head, trained.settings.seed, device)
 
 
 def length_curve(
@@ -48,6 +55,7 @@ def length_curve(
     task: Task,
     data: DataSettings,
     lengths: Sequence[int],
+    decode_up_to: int,
     head: Head | None,
     seed: int,
     device: torch.device,
@@ -59,8 +67,10 @@ def length_curve(
     Args:
         network: what to score.
         task: what it learned.
-        data: how it was trained; `test_size` sequences are drawn at each length, or as many as there are.
+        data: how it was trained; `test_size` sequences are drawn at each length, or as many as there are, but no more
+            than have 65,536 tokens together, or four if these are longer.
         lengths: source lengths in symbols.
+        decode_up_to: the longest length that is decoded; beyond, teacher forcing answers for it (see `accuracy`).
         head: the head to follow; None where there is none.
         seed: decides the sequences.
         device: where to run.
@@ -73,13 +83,14 @@ def length_curve(
         check_length(network, task, data, length)
     records: list[dict[str, Any]] = []
     for length in lengths:
-        batches = _batches(network, task, data, length, seed).loader("test")
-        figures = accuracy(network, batches, device)
+        split = _batches(network, task, data, length, seed)
+        batches = split.loader("test")
+        figures = accuracy(network, batches, device, decode=length <= decode_up_to)
         del figures["loss"]
         aligned = alignment_figures(
             head_scores(network, batches, device), head, ("hit_rate", "mass", "entropy", "chance")
         )
-        records.append({"length": length, **figures, **aligned})
+        records.append({"length": length, "sequences": len(split.rows("test")), **figures, **aligned})
     return records
 
 
@@ -103,7 +114,8 @@ def check_length(network: SequenceModel[Any], task: Task, data: DataSettings, le
 def _batches(network: SequenceModel[Any], task: Task, data: DataSettings, length: int, seed: int) -> SequenceData:
     longest = check_length(network, task, data, length)
     batch_size = max(1, min(data.batch_size, _MAX_TOKENS // longest))
-    this_long = replace(data, min_length=length, max_length=length, batch_size=batch_size)
+    count = min(data.test_size, max(_FEWEST, _MAX_TOKENS // longest))
+    this_long = replace(data, min_length=length, max_length=length, batch_size=batch_size, test_size=count)
     try:
         return build_data(task, this_long, seed, splits=("test",))
     except SettingError as error:

@@ -9,7 +9,7 @@ from attention_lab.plotting.canvas import SERIES
 from attention_lab.report.files import write_text
 from attention_lab.report.markup import fill, table
 from attention_lab.report.numbers import figure
-from attention_lab.report.tables import COLUMNS, table_of_groups
+from attention_lab.report.tables import COLUMNS, LENGTHS_TITLE, table_of_groups, table_of_lengths
 
 
 def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | None, path: Path) -> None:
@@ -35,6 +35,8 @@ def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | No
         data,
         title=html.escape(f"{len(runs)} checkpoints compared"),
         groups=table(*table_of_groups(groups)),
+        lengths_title=LENGTHS_TITLE,
+        lengths=table(*table_of_lengths(groups)),
         runs=table(["checkpoint", "seed", "step", *COLUMNS.values()], runs),
     )
     write_text(page, path)

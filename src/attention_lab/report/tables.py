@@ -14,6 +14,9 @@ COLUMNS = {
 }
 
 
+LENGTHS_TITLE = "Exact match, decoded, by source length: worst seed (mean)"
+
+
 def table_of_groups(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     """Returns head and rows of the table that people read: mean, 95 % interval and worst seed of each figure."""
     head = [*groups[0].settings, "seeds", *COLUMNS.values(), "steps to 99 %", "seconds", "weights"]
@@ -28,6 +31,17 @@ def table_of_groups(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]
         for group in groups
     ]
     return head, rows
+
+
+def table_of_lengths(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+    """Returns head and rows of decoded exact match at each length: the worst seed's, and in brackets the mean."""
+    lengths = sorted({record["length"] for group in groups for record in group.length_curve})
+    rows: list[list[str]] = []
+    for group in groups:
+        exact = {record["length"]: record["decoded_exact_match"] for record in group.length_curve}
+        cells = [f"{exact[n]['worst']:.3f} ({exact[n]['mean']:.3f})" if n in exact else "–" for n in lengths]
+        rows.append([*(_written(value) for value in group.settings.values()), str(len(group.runs)), *cells])
+    return [*groups[0].settings, "seeds", *map(str, lengths)], rows
 
 
 def as_markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
