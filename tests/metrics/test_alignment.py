@@ -305,3 +305,4 @@ def test_one_heads_figures_have_their_names() -> None:
 
 def test_a_head_says_where_it_is() -> None:
     assert str(Head("decoder_cross", 1, 7)) == "decoder_cross, layer 1, head 7"
+    assert str(Head("decoder_cross", 0, 1, "end_again")) == "decoder_cross, layer 0, head 1 (from end again)"

@@ -1,8 +1,8 @@
 """The length curve shows every figure at every length."""
 
-from attention_lab.plotting.curves import draw_length_curve
+from attention_lab.plotting.curves import LINES, draw_length_curve
 
-NAMES = ("decoded_exact_match", "exact_match", "token_accuracy", "alignment_mass")
+NAMES = tuple(LINES)
 RECORDS = [{"length": length, **{name: 1 / (length + i) for i, name in enumerate(NAMES)}} for length in (4, 16, 64)]
 
 

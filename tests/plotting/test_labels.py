@@ -26,6 +26,13 @@ def labels_of(attention: str, layer: int, example: Batch) -> MapLabels:
     return map_view(attention, layer, AXES[attention], example).labels
 
 
+def test_heads_are_called_by_what_they_measure_from_if_they_differ_in_that():
+    axes = AXES["decoder_cross"]
+    assert map_view("decoder_cross", 0, axes, EXAMPLE).labels.panel(1) == "head 1"
+    view = map_view("decoder_cross", 0, axes, EXAMPLE, ("start", "end_again"))
+    assert [view.labels.panel(head) for head in range(2)] == ["head 0, from start", "head 1, from end again"]
+
+
 def test_cross_attention_names_rows_after_what_is_to_be_said_and_outlines_where_it_comes_from():
     labels = labels_of("decoder_cross", 3, EXAMPLE)
     assert list(labels.queries) == ["1", "4", "<eos>"]

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-BLUE, PALE_BLUE, GREY, GOLD = "#1864ab", "#74c0fc", "#868e96", "#e8590c"
+BLUE, PALE_BLUE, GREY, GOLD, PALE_GOLD = "#1864ab", "#74c0fc", "#868e96", "#e8590c", "#ffa94d"
 SERIES = ("#1864ab", "#e8590c", "#2b8a3e", "#862e9c", "#c92a2a", "#0b7285", "#e67700", "#495057")
 """Colours that can be told apart, also in print."""
 

@@ -7,20 +7,36 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from attention_lab.plotting.canvas import BLUE, GOLD, GREY, PALE_BLUE, SERIES, new_figure, plain_axes
+from attention_lab.plotting.canvas import BLUE, GOLD, GREY, PALE_BLUE, PALE_GOLD, SERIES, new_figure, plain_axes
 
-_LINES = {
-    "decoded_exact_match": ("exact match, decoded", BLUE, "o-"),
-    "exact_match": ("exact match, teacher-forced", PALE_BLUE, "s--"),
-    "token_accuracy": ("token accuracy", GREY, "^--"),
-    "alignment_mass": ("mass on the gold token, best head", GOLD, "D-"),
+
+class Line(NamedTuple):
+    """How a figure is drawn: what it is called, its colour, and Matplotlib's marker and dashes."""
+
+    label: str
+    colour: str
+    style: str
+
+
+LINES = {
+    "decoded_exact_match": Line("exact match, decoded", BLUE, "o-"),
+    "exact_match": Line("exact match, teacher-forced", PALE_BLUE, "s--"),
+    "token_accuracy": Line("token accuracy", GREY, "^--"),
+    "alignment_hit_rate": Line("hit rate of the best head", PALE_GOLD, "v--"),
+    "alignment_mass": Line("its mass on the gold token", GOLD, "D-"),
+    "alignment_entropy": Line("its entropy (1: looks everywhere alike)", GREY, "x:"),
 }
+"""Of a single checkpoint's curve."""
+
 PANELS = {
     "decoded_exact_match": "exact match, decoded",
     "token_accuracy": "token accuracy",
-    "alignment_mass": "mass on the gold token, best head",
+    "alignment_hit_rate": "best head: hit rate",
+    "alignment_mass": "best head: mass on the gold token",
+    "alignment_entropy": "best head: entropy (1 looks everywhere alike)",
 }
-"""What is compared over length, and what it is called."""
+"""What is compared over length, and what it is called. A head that jumps misses with little entropy; one that disperses
+has much."""
 
 
 class SeedsCurve(NamedTuple):
@@ -29,8 +45,7 @@ class SeedsCurve(NamedTuple):
     Attributes:
         label: what kind of run.
         lengths: in symbols.
-        means: under `decoded_exact_match`, `token_accuracy` and `alignment_mass`, the mean at each length, or None
-            where there is no such figure.
+        means: under each name of `PANELS` the mean at each length, or None where there is no such figure.
         worst: the same for the worst seed.
     """
 
@@ -51,7 +66,7 @@ def draw_length_curve(records: Sequence[dict[str, Any]], trained: tuple[int, int
     axes = figure.subplots()
     lengths = [record["length"] for record in records]
     _length_axes(axes, lengths, trained)
-    for name, (label, colour, style) in _LINES.items():
+    for name, (label, colour, style) in LINES.items():
         values = [record[name] for record in records]
         # A network without attention has no mass to show.
         if None not in values:
@@ -67,10 +82,10 @@ def draw_comparison(curves: Sequence[SeedsCurve], trained: tuple[int, int] | Non
         curves: one a kind.
         trained: shortest and longest length that all of them were trained on, in symbols; None if there is none.
     """
-    figure = new_figure(11.0, 3.7 + 0.2 * len(curves))
-    panels = figure.subplots(1, len(PANELS), sharey=True)
+    figure = new_figure(11.0, 6.8)
+    panels = figure.subplots(2, 3, sharey=True).ravel()
     lengths = sorted({length for curve in curves for length in curve.lengths})
-    for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
+    for axes, (name, title) in zip(panels, PANELS.items(), strict=False):
         _length_axes(axes, lengths, trained)
         for number, curve in enumerate(curves):
             colour = SERIES[number % len(SERIES)]
@@ -81,7 +96,8 @@ def draw_comparison(curves: Sequence[SeedsCurve], trained: tuple[int, int] | Non
             axes.fill_between(curve.lengths, curve.worst[name], curve.means[name], color=colour, alpha=0.15, lw=0)
         axes.set_title(title, fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=8, frameon=False, loc="outside lower left", ncols=1)
+    panels[-1].set_axis_off()
+    panels[-1].legend(handles, labels, fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(-0.1, 1.05))
     return figure
 
 

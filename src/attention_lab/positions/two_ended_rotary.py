@@ -32,7 +32,8 @@ class TwoEndedRotary(RotaryPosition):
 
     Args:
         d_model: model width D.
-        base: the slowest of the K/2 angles is about 1/base a position.
+        base: the slowest of the K/2 angles is about 1/base a position; as slow as that, positions far apart do not look
+            alike.
         frames: of the heads of cross-attention, in turn and over again; `start` and `end` where not given.
         num_heads: heads H, each K = D / H wide.
 
@@ -45,7 +46,7 @@ class TwoEndedRotary(RotaryPosition):
     def __init__(
         self,
         d_model: int,
-        base: float = 10000.0,
+        base: float = 1e6,
         frames: list[Frame] | None = None,
         *,
         num_heads: int = 1,

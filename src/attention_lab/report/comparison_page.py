@@ -6,6 +6,7 @@ from pathlib import Path
 
 from attention_lab.evaluation.comparison import Group
 from attention_lab.plotting.canvas import SERIES
+from attention_lab.plotting.curves import PANELS
 from attention_lab.report.files import write_text
 from attention_lab.report.markup import fill, table
 from attention_lab.report.numbers import figure
@@ -29,6 +30,7 @@ def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | No
         "curves": [{"label": group.label, "records": group.length_curve} for group in groups],
         "colours": SERIES,
         "trained": trained,
+        "panels": PANELS,
     }
     page = fill(
         "comparison_page.html",

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from attention_lab.metrics.alignment import Head
+from attention_lab.plotting.curves import LINES
 from attention_lab.plotting.heads import CUTS
 from attention_lab.plotting.labels import map_view
 from attention_lab.plotting.samples import Sample
@@ -52,6 +53,7 @@ def write_page(
         "cuts": [{"name": name.replace("\n", "<br>"), **report["interventions"][key]} for key, name in CUTS.items()],
         "together": report["interventions"]["together"],
         "curve": report["length_curve"],
+        "lines": {name: line.label for name, line in LINES.items()},
         "trained": trained,
         "best": report["best_head"],
         "examples": [_viewed(number, example) for number, example in enumerate(mapped)],
