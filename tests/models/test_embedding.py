@@ -22,10 +22,10 @@ def random_tokens() -> torch.Tensor:
 
 
 @pytest.mark.parametrize("d_model", [13, 61, 251])
-def test_tokens_are_drawn_with_a_deviation_of_half_of_one_over_root_d(d_model):
+def test_tokens_are_drawn_with_a_deviation_of_a_quarter_of_one_over_root_d(d_model):
     torch.manual_seed(0)
     weight = Embedding(997, d_model, 0.0, PositionalEncoding(d_model)).tokens.weight
-    assert weight.std().item() == pytest.approx(0.5 / math.sqrt(d_model), rel=0.03)
+    assert weight.std().item() == pytest.approx(0.25 / math.sqrt(d_model), rel=0.03)
     assert weight.mean().item() == pytest.approx(0, abs=0.01)
 
 

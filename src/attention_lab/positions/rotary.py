@@ -1,5 +1,7 @@
 """Rotary positions: queries and keys are turned, so that their product knows how far apart they are."""
 
+import math
+
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
@@ -9,7 +11,7 @@ from attention_lab.positions.position import Placed, Position
 
 
 class RotaryPosition(Position):
-    """Turns coordinates i and i + K/2 of a query or key at place p by the angle p · base^(-2i/K).
+    """Turns coordinates i and i + K/2 of a query or key at place p by the angle p · fastest · base^(-2i/K).
 
     RoFormer (Su et al. 2021), paired as in Llama: the halves of a head, not its neighbours; weights of a network that
     pairs neighbours fit after a permutation. A product of a query at p and a key at r then depends on p - r alone. In
@@ -17,20 +19,31 @@ class RotaryPosition(Position):
 
     Args:
         d_model: model width D.
-        base: the slowest of the K/2 angles is about 1/base a position.
+        base: how many times as slow as the fastest of the K/2 pairs the slowest is, but for one step between pairs.
+        fastest: by how much the fastest pair turns a position, in radians; 1 in RoFormer.
         num_heads: heads H, each K = D / H wide.
 
     Raises:
-        ValueError: K is odd, or `base` is not above 1.
+        ValueError: K is odd, `base` is not above 1, or `fastest` does not lie above 0 and at most at π.
     """
 
     asks = ("turn",)
     frequencies: Tensor
 
-    def __init__(self, d_model: int, base: float = 10000.0, *, num_heads: int = 1, causal: bool = False) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        base: float = 10000.0,
+        fastest: float = 1.0,
+        *,
+        num_heads: int = 1,
+        causal: bool = False,
+    ) -> None:
         super().__init__(d_model)
         if not base > 1:
             raise ValueError(f"base={base} must be above 1")
+        if not 0 < fastest <= math.pi:
+            raise ValueError(f"fastest={fastest} must lie above 0 and at most at pi, where a pair turns back and forth")
         width = d_model // num_heads
         if width % 2:
             raise ValueError(
@@ -38,7 +51,7 @@ class RotaryPosition(Position):
                 "must be even"
             )
         halves = torch.arange(0, width, 2, dtype=torch.float) / width
-        self.register_buffer("frequencies", base**-halves, persistent=False)
+        self.register_buffer("frequencies", fastest * base**-halves, persistent=False)
 
     def turn(self, x: Float[Tensor, "B H L K"], coordinates: Integer[Tensor, "#B *H L"]) -> Float[Tensor, "B H L K"]:
         """Turns each query or key by the angles of its coordinate, in single precision or better."""

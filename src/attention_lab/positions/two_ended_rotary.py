@@ -32,8 +32,8 @@ class TwoEndedRotary(RotaryPosition):
 
     Args:
         d_model: model width D.
-        base: the slowest of the K/2 angles is about 1/base a position; as slow as that, positions far apart do not look
-            alike.
+        base: as in `RotaryPosition`.
+        fastest: as in `RotaryPosition`.
         frames: of the heads of cross-attention, in turn and over again; `start` and `end` where not given.
         num_heads: heads H, each K = D / H wide.
 
@@ -46,13 +46,14 @@ class TwoEndedRotary(RotaryPosition):
     def __init__(
         self,
         d_model: int,
-        base: float = 1e6,
+        base: float = 30.0,
+        fastest: float = 3.0,
         frames: list[Frame] | None = None,
         *,
         num_heads: int = 1,
         causal: bool = False,
     ) -> None:
-        super().__init__(d_model, base, num_heads=num_heads)
+        super().__init__(d_model, base, fastest, num_heads=num_heads)
         chosen: list[Frame] = ["start", "end"] if frames is None else frames
         if not 0 < len(chosen) <= num_heads:
             raise ValueError(f"frames={chosen} must be at least one, and at most one for each of {num_heads} heads")
