@@ -67,7 +67,8 @@ def test_each_head_is_rotary_attention_in_its_own_coordinates():
 
 
 def test_frames_are_dealt_to_heads_in_turn():
-    assert TwoEndedRotary(24, num_heads=4).frames == ("start", "end", "start", "end")
+    assert TwoEndedRotary(36, num_heads=6).frames == (*FRAMES, "start", "end")
+    assert TwoEndedRotary(24, num_heads=2).frames == ("start", "end")
     assert TwoEndedRotary(24, frames=["end"], num_heads=2).frames == ("end", "end")
 
 

@@ -20,7 +20,7 @@ from attention_lab.plotting.curves import PANELS, SeedsCurve, draw_comparison
 from attention_lab.report.comparison_page import write_comparison_page
 from attention_lab.report.files import write_csv, write_json, write_text
 from attention_lab.report.tables import (
-    LENGTHS_TITLE,
+    LENGTH_TABLES,
     as_markdown,
     rows_of_groups,
     rows_of_runs,
@@ -81,7 +81,8 @@ def _write(groups: Sequence[Group], settings: EvaluateSettings, run_dir: Path) -
     write_json({"groups": [_as_record(group) for group in groups]}, run_dir / "report.json")
     tables = [as_markdown(*table_of_groups(groups))]
     if any(group.length_curve for group in groups):
-        tables += [f"{LENGTHS_TITLE}:\n", as_markdown(*table_of_lengths(groups))]
+        for name, title in LENGTH_TABLES.items():
+            tables += [f"{title}:\n", as_markdown(*table_of_lengths(groups, name))]
     write_text("\n".join(tables), run_dir / "comparison.md")
     write_csv(rows_of_groups(groups), run_dir / "comparison.csv")
     write_csv(rows_of_runs(groups), run_dir / "runs.csv")

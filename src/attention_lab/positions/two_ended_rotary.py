@@ -34,7 +34,8 @@ class TwoEndedRotary(RotaryPosition):
         d_model: model width D.
         base: as in `RotaryPosition`.
         fastest: as in `RotaryPosition`.
-        frames: of the heads of cross-attention, in turn and over again; `start` and `end` where not given.
+        frames: of the heads of cross-attention, in turn and over again; all four where not given, as far as there are
+            heads.
         num_heads: heads H, each K = D / H wide.
 
     Raises:
@@ -54,7 +55,8 @@ class TwoEndedRotary(RotaryPosition):
         causal: bool = False,
     ) -> None:
         super().__init__(d_model, base, fastest, num_heads=num_heads)
-        chosen: list[Frame] = ["start", "end"] if frames is None else frames
+        every: list[Frame] = ["start", "end", "start_again", "end_again"]
+        chosen = every[:num_heads] if frames is None else frames
         if not 0 < len(chosen) <= num_heads:
             raise ValueError(f"frames={chosen} must be at least one, and at most one for each of {num_heads} heads")
         self.frames: tuple[str, ...] = tuple(chosen[head % len(chosen)] for head in range(num_heads))

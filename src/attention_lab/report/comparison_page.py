@@ -10,7 +10,7 @@ from attention_lab.plotting.curves import PANELS
 from attention_lab.report.files import write_text
 from attention_lab.report.markup import fill, table
 from attention_lab.report.numbers import figure
-from attention_lab.report.tables import COLUMNS, LENGTHS_TITLE, table_of_groups, table_of_lengths
+from attention_lab.report.tables import COLUMNS, LENGTH_TABLES, table_of_groups, table_of_lengths
 
 
 def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | None, path: Path) -> None:
@@ -37,8 +37,10 @@ def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | No
         data,
         title=html.escape(f"{len(runs)} checkpoints compared"),
         groups=table(*table_of_groups(groups)),
-        lengths_title=LENGTHS_TITLE,
-        lengths=table(*table_of_lengths(groups)),
+        lengths="".join(
+            f'<p class="note">{title}.</p><div class="scroll">{table(*table_of_lengths(groups, name))}</div>'
+            for name, title in LENGTH_TABLES.items()
+        ),
         runs=table(["checkpoint", "seed", "step", *COLUMNS.values()], runs),
     )
     write_text(page, path)

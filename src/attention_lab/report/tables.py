@@ -14,7 +14,11 @@ COLUMNS = {
 }
 
 
-LENGTHS_TITLE = "Exact match, decoded, by source length: worst seed (mean)"
+LENGTH_TABLES = {
+    "decoded_exact_match": "Exact match, decoded, by source length: worst seed (mean)",
+    "token_accuracy": "Token accuracy by source length: worst seed (mean)",
+}
+"""What there is a table of, and its title."""
 
 
 def table_of_groups(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
@@ -33,15 +37,17 @@ def table_of_groups(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]
     return head, rows
 
 
-def table_of_lengths(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
-    """Returns head and rows of decoded exact match at each length: the worst seed's, and in brackets the mean."""
+def table_of_lengths(groups: Sequence[Group], figure: str) -> tuple[list[str], list[list[str]]]:
+    """Returns head and rows of a figure at each length, and of its mean over all: the worst seed's, and their mean."""
     lengths = sorted({record["length"] for group in groups for record in group.length_curve})
     rows: list[list[str]] = []
     for group in groups:
-        exact = {record["length"]: record["decoded_exact_match"] for record in group.length_curve}
-        cells = [f"{exact[n]['worst']:.3f} ({exact[n]['mean']:.3f})" if n in exact else "–" for n in lengths]
+        curves = [{record["length"]: record[figure] for record in run.length_curve} for run in group.runs]
+        columns = [[curve[length] for curve in curves if length in curve] for length in lengths]
+        columns.append([mean(curve.values()) for curve in curves if curve])
+        cells = [f"{min(column):.4f} ({mean(column):.4f})" if column else "–" for column in columns]
         rows.append([*(_written(value) for value in group.settings.values()), str(len(group.runs)), *cells])
-    return [*groups[0].settings, "seeds", *map(str, lengths)], rows
+    return [*groups[0].settings, "seeds", *map(str, lengths), "mean of all"], rows
 
 
 def as_markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
