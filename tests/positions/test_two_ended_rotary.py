@@ -58,7 +58,7 @@ def test_each_head_is_rotary_attention_in_its_own_coordinates():
     found = placed(4, 7)
     _, weights = attention(x, memory, memory, Mask(), placed=found)
     assert weights is not None
-    plain = RotaryPosition(H * K, num_heads=H)
+    plain = RotaryPosition(H * K, 30.0, 3.0, num_heads=H)
     for head in range(H):
         alone = found._replace(position=plain, queries=found.queries[:, head], keys=found.keys[:, head])
         _, expected = attention(x, memory, memory, Mask(), placed=alone)
