@@ -20,7 +20,7 @@ PEERS = (
 )
 
 
-@pytest.mark.parametrize("arguments", ["--help", "cost --help", "peers --help"])
+@pytest.mark.parametrize("arguments", ["--help", "cost --help", "peers --help", "loop --help"])
 def test_help_needs_no_torch(arguments: str) -> None:
     code = (
         "import runpy, sys\n"

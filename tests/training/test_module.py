@@ -62,7 +62,6 @@ def fit(module: SequenceTraining, data: SequenceData, max_steps: int, *callbacks
 
 def loss_and_gradients(batch: list[Batch], monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, list[Tensor]]:
     module = make_module()
-    monkeypatch.setattr(module, "log_dict", lambda _: None)
     monkeypatch.setattr(SequenceTraining, "trainer", SimpleNamespace(global_step=0))
     loss = module.training_step(batch, 0)
     loss.backward()

@@ -1,7 +1,8 @@
-"""`python -m attention_lab.benchmark cost` and `python -m attention_lab.benchmark peers`.
+"""`python -m attention_lab.benchmark cost`, and likewise `peers` and `loop`.
 
     cost   time and memory of one layer of every kind of attention against sequence length
     peers  throughput of training and decoding beside torch.nn.Transformer, x-transformers and BART
+    loop   what a step of `train.py` takes beside one of a plain loop of PyTorch
 
 Light to import: what takes seconds is imported once the arguments are right.
 """
@@ -15,18 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attention_lab.benchmark.options import BenchmarkError, CostOptions, PeersOptions
+from attention_lab.benchmark.options import BenchmarkError, CostOptions, LoopOptions, PeersOptions
 
 
 class Asked(NamedTuple):
     """What a command line asks for.
 
     Attributes:
-        options: of `cost` or of `peers`.
+        options: of `cost`, `peers` or `loop`.
         out: the folder for tables and figures.
     """
 
-    options: CostOptions | PeersOptions
+    options: CostOptions | PeersOptions | LoopOptions
     out: Path
 
 
@@ -46,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from attention_lab.benchmark.cost import run_cost
 
             tables = run_cost(options, out)
+        elif isinstance(options, LoopOptions):
+            from attention_lab.benchmark.loop import run_loop
+
+            tables = run_loop(options, out)
         else:
             from attention_lab.benchmark.peers import run_peers
 
@@ -63,14 +68,17 @@ def parsed(arguments: Sequence[str] | None = None) -> Asked:
     given = vars(_parser().parse_args(arguments))
     benchmark = given.pop("benchmark")
     out = given.pop("out") or Path("outputs/benchmark") / f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}_{benchmark}"
-    return Asked(CostOptions(**given) if benchmark == "cost" else PeersOptions(**given), out)
+    return Asked(_OPTIONS[benchmark](**given), out)
+
+
+_OPTIONS = {"cost": CostOptions, "peers": PeersOptions, "loop": LoopOptions}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m attention_lab.benchmark", description="Measures what attention costs, on this machine."
     )
-    benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar="{cost,peers}")
+    benchmarks = parser.add_subparsers(dest="benchmark", required=True, metavar="{cost,peers,loop}")
     cost = benchmarks.add_parser(
         "cost",
         help="time and memory of one layer against sequence length, every kind of attention",
@@ -83,7 +91,15 @@ def _parser() -> argparse.ArgumentParser:
         description="The same task, shapes, threads and optimiser for all; contenders take turns.",
     )
     _add_peers(peers)
+    loop = benchmarks.add_parser(
+        "loop",
+        help="what a step of train.py takes beside one of a plain loop of PyTorch",
+        description="The same training either way, experiment=fixed_length_reverse on a CPU; the loops take turns.",
+    )
+    _add_loop(loop)
     for each in (cost, peers):
+        _add_device(each)
+    for each in (cost, peers, loop):
         _add_common(each)
     return parser
 
@@ -118,7 +134,14 @@ def _add_peers(parser: argparse.ArgumentParser) -> None:
     add("--decode-batch", type=_positive, default=32, help="sequences to decode at a time")
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def _add_loop(parser: argparse.ArgumentParser) -> None:
+    add = partial(_add, parser)
+    add("--steps", type=_positive, default=1000, help="timed steps of each loop a round")
+    add("--rounds", type=_positive, default=5, help="rounds; the median counts")
+    add("--seeds", type=_positive, default=3, help="runs of each loop until the task is solved")
+
+
+def _add_device(parser: argparse.ArgumentParser) -> None:
     add = partial(_add, parser)
     add("--device", choices=("auto", "cpu", "gpu"), default="auto", help="auto takes a GPU if there is one")
     add(
@@ -127,9 +150,13 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="auto is bf16-mixed on a GPU, else 32-true, as in training",
     )
+    parser.add_argument("--pdf", action="store_true", help="write every figure as PDF beside the PNG")
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add = partial(_add, parser)
     add("--threads", type=_positive, help="threads on a CPU; as many as PyTorch chooses if not given")
     add("--out", type=Path, help="folder for tables and figures; outputs/benchmark/TIME if not given")
-    parser.add_argument("--pdf", action="store_true", help="write every figure as PDF beside the PNG")
 
 
 def _add(parser: argparse.ArgumentParser, flag: str, help: str, **details: Any) -> None:

@@ -7,8 +7,10 @@ from omegaconf import OmegaConf
 
 from attention_lab.benchmark.options import BenchmarkError
 
-CONFIGS = Path(__file__).parents[3] / "configs"
-"""Beside the package's source, from where `train.py` takes them, too."""
+CHECKOUT = Path(__file__).parents[3]
+"""Where the package's source, `train.py` and the configs lie."""
+
+CONFIGS = CHECKOUT / "configs"
 
 
 def read_choices(group: str) -> dict[str, dict[str, Any]]:

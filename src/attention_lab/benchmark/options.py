@@ -87,3 +87,20 @@ class PeersOptions:
     precision: Precision
     threads: int | None
     pdf: bool
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """Options of `loop`.
+
+    Attributes:
+        steps: training steps that are timed, of each loop in each round.
+        rounds: rounds of which the median counts.
+        seeds: runs of each loop, with seeds 0, 1, ..., until the task is solved.
+        threads: threads of both loops; None leaves the choice to PyTorch.
+    """
+
+    steps: int
+    rounds: int
+    seeds: int
+    threads: int | None

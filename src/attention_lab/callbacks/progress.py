@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
+from torch import Tensor
 from tqdm import tqdm
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ class TrainingProgress(ProgressBar):
         super().__init__()
         self._enabled = True
         self._started = time.monotonic()
+        self._loss: float | Tensor = float("nan")
         self._bar: tqdm[Any] | None = None
 
     def enable(self) -> None:
@@ -39,6 +41,7 @@ class TrainingProgress(ProgressBar):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        self._loss = outputs["loss"]
         if self._bar is not None:
             self._bar.update(trainer.global_step - self._bar.n)
 
@@ -53,7 +56,7 @@ class TrainingProgress(ProgressBar):
             "step %5d %5.1f s   loss %.4f   validation: loss %.4f   tokens %.4f   exact %.4f%s",
             trainer.global_step,
             time.monotonic() - self._started,
-            scalars.get("train/loss", float("nan")),
+            float(self._loss),
             scalars["val/loss"],
             scalars["val/token_accuracy"],
             scalars["val/exact_match"],
