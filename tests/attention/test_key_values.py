@@ -46,6 +46,15 @@ def test_room_is_moved_rarely():
     assert len({so_far.keys.untyped_storage().data_ptr() for so_far in returned}) == 6
 
 
+def test_room_for_what_is_expected_is_made_once():
+    cache = KeyValueCache(expected=97)
+    returned = [cache.append(random_key_values(1, seed)) for seed in range(103)]
+    places = [so_far.keys.untyped_storage().data_ptr() for so_far in returned]
+    # What came first, room for what was expected, and for more than that.
+    assert [places.index(place) for place in dict.fromkeys(places)] == [0, 1, 97]
+    assert returned[96].keys.untyped_storage().nbytes() == B * H * 97 * K * 4
+
+
 def test_what_comes_first_is_kept_as_it_is_with_its_gradients():
     first = KeyValues(*(part.requires_grad_() for part in random_key_values(7)[:2]))
     so_far = KeyValueCache().append(first)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attention_lab.attention.mask import Mask
+from attention_lab.attention.mask import Mask, hiding_padding
 
 
 def spelled_out(mask: Mask, batch: int, num_queries: int, num_keys: int) -> Tensor:
@@ -75,6 +75,17 @@ def test_no_matrix_where_everything_may_be_attended_to():
 def test_padding_alone_never_spells_out_the_queries():
     keys = torch.tensor([[True, True, False], [True, False, False]])
     assert Mask(keys).matrix(5, 3).shape == (2, 1, 1, 3)
+
+
+def test_only_padding_has_to_be_hidden():
+    real = torch.tensor([[True, True, True], [True, True, False]])
+    assert hiding_padding(real) == Mask(keys=real)
+    assert hiding_padding(real[:, :2]) == Mask()
+
+
+def test_no_other_device_is_asked_whether_there_is_padding():
+    real = torch.ones(2, 3, dtype=torch.bool, device="meta")
+    assert hiding_padding(real).keys is real
 
 
 def test_the_matrix_is_made_on_the_device_asked_for():

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -41,11 +40,15 @@ class KeyValueCache:
     Room doubles when it runs out, so that n steps copy O(n) numbers in all, not O(n²). What comes first is kept as it
     is, so that a target read all at once costs no copy and has its gradients; from the second piece on, keys and values
     are written in place, and gradients find no way back through them.
+
+    Args:
+        expected: how many tokens there may be, as far as is known; for as many there is room from the second piece on.
     """
 
-    def __init__(self) -> None:
-        self._room: KeyValues | None = None
+    def __init__(self, expected: int = 0) -> None:
+        self.expected = expected
         self.length = 0
+        self._room: KeyValues | None = None
 
     def append(self, new: KeyValues, real: Bool[Tensor, "B S"] | None = None) -> KeyValues:
         """Adds the keys and values of the next tokens and returns those of all tokens so far; masks hide padding."""
@@ -54,14 +57,16 @@ class KeyValueCache:
             self._room, self.length = new, end
             return new
         if end > self._room.keys.size(-2):
-            self._room = KeyValues(self._moved(self._room.keys, end), self._moved(self._room.values, end))
+            size = self.expected if end <= self.expected else max(16, 2 * end)
+            self._room = KeyValues(self._moved(self._room.keys, size), self._moved(self._room.values, size))
         self._room.keys[:, :, self.length : end] = new.keys
         self._room.values[:, :, self.length : end] = new.values
         self.length = end
         return KeyValues(self._room.keys[:, :, :end], self._room.values[:, :, :end])
 
-    def _moved(self, part: Tensor, needed: int) -> Tensor:
+    def _moved(self, part: Tensor, size: int) -> Tensor:
         batch, heads, _, width = part.shape
-        room = torch.empty(batch, heads, max(16, 2 * needed), width, dtype=part.dtype, device=part.device)
+        # Heads lie side by side, as projections leave them, so that a token is written in one place.
+        room = part.new_empty(batch, size, heads, width).transpose(1, 2)
         room[:, :, : self.length] = part[:, :, : self.length]
         return room

@@ -38,7 +38,7 @@ class LinearAttention(MultiHeadAttention):
         "features would give negative weights",
     }
 
-    def new_cache(self) -> "RunningSums":
+    def new_cache(self, expected: int = 0) -> "RunningSums":
         """Returns an empty cache, whose size does not depend on how many tokens it takes in."""
         return RunningSums()
 

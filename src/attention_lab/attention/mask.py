@@ -63,3 +63,12 @@ class Mask(NamedTuple):
         if self.allowed is not None:
             matrix = boolean(self.allowed) if matrix is None else matrix & boolean(self.allowed)
         return matrix
+
+
+def hiding_padding(real: Bool[Tensor, "B S"]) -> Mask:
+    """Returns the mask that hides what is not real.
+
+    Where everything is, it hides nothing, so that fused kernels need no matrix. On a GPU nobody looks, since that would
+    be waiting for it.
+    """
+    return Mask(keys=None if real.device.type == "cpu" and bool(real.all()) else real)

@@ -95,9 +95,9 @@ class MultiHeadAttention(nn.Module):
             keys = placed.position.turn(keys, placed.keys)
         return KeyValues(keys, self._split_heads(self.w_v(v)))
 
-    def new_cache(self) -> Cache:
-        """Returns an empty cache for decoding."""
-        return KeyValueCache()
+    def new_cache(self, expected: int = 0) -> Cache:
+        """Returns an empty cache for decoding `expected` tokens, as far as that is known."""
+        return KeyValueCache(expected)
 
     def attend(
         self,

@@ -68,7 +68,7 @@ class SlidingWindowAttention(MultiHeadAttention):
         self.window = window
         self.num_global = num_global
 
-    def new_cache(self) -> WindowCache:
+    def new_cache(self, expected: int = 0) -> WindowCache:
         """Returns an empty cache that keeps no more than `num_global + window` tokens from one step to the next."""
         return WindowCache(self.window, self.num_global)
 

@@ -87,7 +87,7 @@ class DecoderOnly(OneStack[ReadingState]):
 
     def _nothing(self, source: Tensor, num_targets: int) -> tuple[ReadingState, Tensor]:
         """Returns the state before anything is read, and the source with its padding moved to the left."""
-        history = tuple(block.attn.new_cache() for block in self.layers)
+        history = tuple(block.attn.new_cache(source.size(1) + num_targets) for block in self.layers)
         nothing = torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
         ruler = ruler_for(self.sampling, source != PAD, source.size(1) + num_targets, self.training)
         behind = (source.flip(1) != PAD).int().argmax(dim=1)

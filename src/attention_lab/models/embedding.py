@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from attention_lab.models.dropout import make_dropout
 from attention_lab.positions.position import Position
 
 
@@ -44,7 +45,7 @@ class Embedding(nn.Module):
             raise ValueError(f"dropout={dropout} is not a probability; use 0 <= dropout < 1")
         self.tokens = nn.Embedding(num_tokens, d_model)
         self.position = position
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = make_dropout(dropout)
         self.scale = math.sqrt(d_model)
         nn.init.normal_(self.tokens.weight, std=0.25 / self.scale)
 

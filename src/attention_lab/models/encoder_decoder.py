@@ -8,7 +8,7 @@ from jaxtyping import Integer
 from torch import Tensor, nn
 
 from attention_lab.attention.key_values import Cache, KeyValues
-from attention_lab.attention.mask import Mask
+from attention_lab.attention.mask import Mask, hiding_padding
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.models.blocks import CAUSAL, AttentionFactory, DecoderBlock, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
@@ -137,7 +137,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
     ) -> tuple[DecodingState, list[Tensor | None]]:
         real = source != PAD
         ruler = ruler_for(self.sampling, real, num_targets, self.training)
-        mask, places = Mask(keys=real), ruler.source(real)
+        mask, places = hiding_padding(real), ruler.source(real)
         here = places.start
         placed = Placed(self.source_embedding.position, here, here)
         x = self.source_embedding(source, here)
@@ -149,19 +149,22 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         blocks = self._decoder_blocks()
         crossing = self.target_embedding.position.across(places, places)
         memory = tuple(block.cross_attn.project(x, x, crossing) for block in blocks)
-        history = tuple(block.self_attn.new_cache() for block in blocks)
+        history = tuple(block.self_attn.new_cache(num_targets) for block in blocks)
         return DecodingState(memory, mask, places, ruler, num_symbols(real), history, 0), weights
 
     def _step(
         self, tokens: Tensor, state: DecodingState, need_weights: bool, closed: Intervention
     ) -> tuple[ModelOutput, DecodingState]:
-        ranks = torch.arange(state.position + tokens.size(1), device=tokens.device)[None]
-        so_far = state.ruler.at(ranks)
-        here = so_far[:, state.position :]
+        end = state.position + tokens.size(1)
+        ranks = torch.arange(state.position, end, device=tokens.device)[None]
+        here = state.ruler.at(ranks)
+        new = placed = crossing = None
         position = self.target_embedding.position
-        new, placed = Placed(position, here, here), Placed(position, here, so_far)
-        places = state.ruler.target(ranks[:, state.position :], state.num_symbols)
-        crossing = position.across(places, state.memory_places)
+        # A code that only adds to embeddings says nothing to attention.
+        if position.asks:
+            so_far = state.ruler.at(torch.arange(end, device=tokens.device)[None])
+            new, placed = Placed(position, here, here), Placed(position, here, so_far)
+            crossing = position.across(state.ruler.target(ranks, state.num_symbols), state.memory_places)
         x = self.target_embedding(tokens, here)
         decoder_self: list[Tensor | None] = []
         decoder_cross: list[Tensor | None] = []
@@ -182,7 +185,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
             decoder_self.append(own)
             decoder_cross.append(cross)
         maps = attention_maps({"decoder_self": decoder_self, "decoder_cross": decoder_cross})
-        return ModelOutput(self.output(x), maps), state._replace(position=ranks.size(1))
+        return ModelOutput(self.output(x), maps), state._replace(position=end)
 
     def _decoder_blocks(self) -> list[DecoderBlock]:
         return [block for block in self.decoder if isinstance(block, DecoderBlock)]

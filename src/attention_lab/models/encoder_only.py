@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attention_lab.attention.key_values import KeyValues
-from attention_lab.attention.mask import Mask
+from attention_lab.attention.mask import Mask, hiding_padding
 from attention_lab.models.model import AttentionMaps, Axis, Intervention, ModelOutput, attention_maps
 from attention_lab.models.one_stack import OneStack
 from attention_lab.positions.coordinates import from_start, num_symbols
@@ -103,7 +103,7 @@ class EncoderOnly(OneStack[SaidState]):
         self, source: Tensor, num_targets: int, need_weights: bool, closed: Intervention
     ) -> tuple[SaidState, list[Tensor | None]]:
         real = source != PAD
-        mask, ruler = Mask(keys=real), ruler_for(self.sampling, real, num_targets, self.training)
+        mask, ruler = hiding_padding(real), ruler_for(self.sampling, real, num_targets, self.training)
         # What is said at a source token is a target token, of the same rank.
         said, read = ruler.target(from_start(real), num_symbols(real)), ruler.source(real)
         position, here = self.embedding.position, read.start
