@@ -7,7 +7,7 @@ from scipy.stats import t as student
 
 from attention_lab.evaluation.checkpoint import Solved
 from attention_lab.evaluation.comparison import Run, group_runs, over_seeds, student_quantile
-from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups
+from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups, table_of_lengths
 
 FIGURES = (
     "test/loss",
@@ -182,3 +182,13 @@ def test_tables_have_a_row_a_group_and_a_row_a_run():
     assert flat[1]["test/loss low"] is None
     assert [(row["seed"], row["test/loss"]) for row in rows_of_runs(groups)] == [(0, 0.25), (1, 0.75), (0, 1.0)]
     assert all(list(row) == list(flat[0]) for row in flat)
+
+
+def test_the_table_of_lengths_has_the_worst_seed_and_the_mean_and_at_last_those_of_all_lengths():
+    groups, _ = group_runs([run(0, 0.25), run(1, 0.75), run(0, 1.0, task="Reverse")])
+    groups[1].runs[0].length_curve[1]["token_accuracy"] = None
+    head, rows = table_of_lengths(groups, "token_accuracy")
+    assert head == ["task", "seeds", "1", "2", "mean of all"]
+    # A token accuracy of figure / length: of the first seed 0.25 and 0.125, of the second 0.75 and 0.375.
+    assert rows[0] == ["Copy", "2", "0.2500 (0.5000)", "0.1250 (0.2500)", "0.1875 (0.3750)"]
+    assert rows[1] == ["Reverse", "1", "1.0000 (1.0000)", "–", "1.0000 (1.0000)"]

@@ -66,6 +66,16 @@ def test_each_head_is_rotary_attention_in_its_own_coordinates():
         torch.testing.assert_close(weights[:, head], expected[:, head])
 
 
+@pytest.mark.parametrize(
+    ("code", "least"), [(TwoEndedRotary(64), 0.48), (RotaryPosition(64), 0.0)], ids=["two-ended", "RoFormer"]
+)
+def test_no_wrong_distance_scores_like_the_right_one(code, least):
+    distances = torch.arange(1, 2**16, dtype=torch.double)
+    scores = torch.stack([(distances * angle).cos() for angle in code.frequencies.double()]).mean(dim=0)
+    nearest = 1 - scores.max().item()
+    assert least <= nearest <= least + 0.035
+
+
 def test_frames_are_dealt_to_heads_in_turn():
     assert TwoEndedRotary(36, num_heads=6).frames == (*FRAMES, "start", "end")
     assert TwoEndedRotary(24, num_heads=2).frames == ("start", "end")

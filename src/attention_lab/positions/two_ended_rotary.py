@@ -27,8 +27,12 @@ class TwoEndedRotary(RotaryPosition):
     ============= ============================= ==================================== ======================
 
     That is the inductive bias: a head need not learn to count from the end, it is told both distances. Which frame a
-    task needs, and to look at distance zero, is learned. Self-attention is plain rotary, where it leads from source
-    tokens to source tokens or from target tokens to target tokens.
+    task needs, and to look at distance zero, is learned. Self-attention is plain rotary; of an encoder-only network,
+    whose attention leads from what is said to the source, the heads have frames as well.
+
+    Angles are larger than RoFormer's. A head that looks at distance zero scores distance d by the sum of cos(d · angle)
+    over its pairs. With RoFormer's angles most pairs hardly turn between neighbours, and some wrong distance comes
+    within 3 % of the score at zero; with these and 32 pairs, none comes nearer than 43 % up to a million.
 
     Args:
         d_model: model width D.

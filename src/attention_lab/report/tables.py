@@ -17,6 +17,8 @@ COLUMNS = {
 LENGTH_TABLES = {
     "decoded_exact_match": "Exact match, decoded, by source length: worst seed (mean)",
     "token_accuracy": "Token accuracy by source length: worst seed (mean)",
+    "alignment_hit_rate": "Hit rate of each run's best head by source length: worst seed (mean)",
+    "alignment_mass": "Its mass on the gold token by source length: worst seed (mean)",
 }
 """What there is a table of, and its title."""
 
@@ -42,7 +44,9 @@ def table_of_lengths(groups: Sequence[Group], figure: str) -> tuple[list[str], l
     lengths = sorted({record["length"] for group in groups for record in group.length_curve})
     rows: list[list[str]] = []
     for group in groups:
-        curves = [{record["length"]: record[figure] for record in run.length_curve} for run in group.runs]
+        # A network without attention has nothing to show of alignment.
+        known = [[record for record in run.length_curve if record[figure] is not None] for run in group.runs]
+        curves = [{record["length"]: record[figure] for record in records} for records in known]
         columns = [[curve[length] for curve in curves if length in curve] for length in lengths]
         columns.append([mean(curve.values()) for curve in curves if curve])
         cells = [f"{min(column):.4f} ({mean(column):.4f})" if column else "–" for column in columns]
