@@ -345,7 +345,7 @@ def test_refuses_keys_without_what_the_convolutions_need(attention, x):
 
 
 def test_says_what_it_cannot_be():
-    assert set(ConvMixedAttention.unable) == {"causal", "cross"}
+    assert set(ConvMixedAttention.unable) == {"causal", "cross", "frames"}
 
 
 @pytest.mark.parametrize("num_heads", [1, 3, 5, 15])

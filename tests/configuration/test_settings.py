@@ -238,7 +238,7 @@ def test_lengths_are_positive(lengths: list[int]) -> None:
 
 def test_what_evaluation_takes() -> None:
     assert build(EvaluateSettings, {**EVALUATE, "batch_size": 1, "num_figures": 0}, "") == EvaluateSettings(
-        "best.ckpt", "auto", 1, 0, [3, 5], 7, False
+        "best.ckpt", "auto", 1, 0, [3, 5], 7, 1024, False
     )
 
 

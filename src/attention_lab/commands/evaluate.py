@@ -151,7 +151,9 @@ def _say_what_heads_do(report: dict[str, Any], best: Head) -> None:
         baselines["chance"],
     )
     log.info("")
-    who = "aligned heads" if cuts["aligned"] else "heads (none is aligned)"
-    log.info("Exact match when the %d %s lose ...", len(cuts["cut"]), who)
+    count = len(cuts["cut"])
+    kind = "aligned head" if cuts["aligned"] else "head (none is aligned)"
+    who = f"the {kind} loses" if count == 1 else f"the {count} {kind.replace('head', 'heads')} lose"
+    log.info("Exact match when %s ...", who)
     for name, what in (("heads", "everything"), ("gold_edges", "their gold edges"), ("random_edges", "random edges")):
         log.info("  %-26s %.4f", what, cuts[f"without_{name}"]["exact_match"])
