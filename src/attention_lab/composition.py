@@ -57,7 +57,7 @@ def build_data(
         data: which sequences, how many, and in which batches.
         seed: decides the sequences and their order.
         splits: the splits to draw now.
-        parts: parts of like lengths that a training batch is cut into.
+        parts: parts of like lengths that a training batch is cut into, at most.
 
     Raises:
         SettingError: not a single sequence belongs to one of them, or the task is not an alignment.

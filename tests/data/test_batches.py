@@ -1,5 +1,7 @@
 """Batches hold what a plain loop over their rows would put there."""
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,7 +10,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attention_lab.data.batches import NOWHERE, SequenceRows, readable_rows
+from attention_lab.data.batches import NOWHERE, LikeLengths, SequenceRows, least_padding, readable_rows
 from attention_lab.data.sampling import SourceSpace
 from attention_lab.data.splits import make_split
 from attention_lab.tasks.reverse import Reverse
@@ -141,3 +143,27 @@ def test_readable_rows_are_the_longest_that_are_not_too_long() -> None:
 def test_where_all_are_long_the_shortest_is_readable_up_to_a_limit() -> None:
     assert readable_rows(sources([5] * 61, [5] * 41), 3) == [1]
     assert readable_rows(sources([5] * 2053, [5] * 2063), 3) == []
+
+
+@given(st.lists(st.integers(1, 7), min_size=1, max_size=9).map(sorted), st.integers(1, 4))
+@settings(max_examples=100, deadline=None)
+def test_no_other_way_to_cut_needs_less_padding(lengths: list[int], parts: int) -> None:
+    def tokens(cuts: tuple[int, ...]) -> int:
+        return sum(len(part) * (max(part) + 2) for part in np.split(lengths, cuts) if len(part))
+
+    cuts = least_padding(np.array(lengths), parts)
+    assert len(cuts) == min(parts, len(set(lengths))) - 1
+    every_way = itertools.combinations_with_replacement(range(len(lengths) + 1), parts - 1)
+    assert tokens(tuple(cuts)) == min(map(tokens, every_way))
+
+
+def test_rows_of_one_length_are_never_padded() -> None:
+    [part] = LikeLengths(sources([7, 5], [4, 3], [8, 8]), 3).__getitems__([2, 0, 1])
+    assert part.source.tolist() == [[8, 8, EOS], [7, 5, EOS], [4, 3, EOS]]
+
+
+def test_parts_are_cut_where_lengths_jump() -> None:
+    five = sources([7, 5, 9, 4, 4, 4], [4], [8, 8], [3, 3, 3, 3, 3], [5])
+    parts = LikeLengths(five, 2).__getitems__(range(5))
+    assert [part.source.shape for part in parts] == [(3, 3), (2, 7)]
+    assert parts[0].source[:, 0].tolist() == [4, 5, 8]

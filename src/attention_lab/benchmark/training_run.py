@@ -84,7 +84,7 @@ def training_data(options: PeersOptions, contender: type[Contender], machine: Ma
     Raises:
         BenchmarkError: there is no such data.
     """
-    parts = 3 if contender.takes_parts and not machine.is_gpu and not fixed else 1
+    parts = 3 if contender.takes_parts and not machine.is_gpu else 1
     settings = DataSettings(
         min_length=options.max_length if fixed else 1,
         max_length=options.max_length,

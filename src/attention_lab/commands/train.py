@@ -56,8 +56,8 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     check_sampling(network, settings.position_sampling, task, settings.data)
     _check_monitors(settings, network)
     device = choose_device(settings.trainer.accelerator)
-    # A CPU saves what it does not pad; a GPU has to wait for every part, and one length needs no padding.
-    parts = 1 if device.type == "cuda" or settings.data.min_length == settings.data.max_length else 3
+    # A CPU saves what it does not pad; a GPU has to wait for every part.
+    parts = 1 if device.type == "cuda" else 3
     data = build_data(task, settings.data, settings.seed, parts=parts)
     module = _training(network, settings, config)
     trainer = make_trainer(settings, run_dir, _callbacks(settings.callbacks, data, network))

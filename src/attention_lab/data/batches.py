@@ -77,12 +77,13 @@ class LikeLengths(data.Dataset[Sequence[Batch]]):
 
     Args:
         rows: where the batches come from.
-        parts: how many parts to cut a batch into; one pads the whole batch to its longest row.
+        parts: how many parts to cut a batch into, at most; one pads the whole batch to its longest row.
     """
 
     def __init__(self, rows: SequenceRows, parts: int) -> None:
         self.rows = rows
         self.parts = parts
+        self._lengths = rows.lengths
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -92,9 +93,42 @@ class LikeLengths(data.Dataset[Sequence[Batch]]):
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Batch]:
         numbers = np.asarray(indices)
-        by_length = numbers[self.rows.lengths[numbers].argsort(kind="stable")]
-        parts = np.array_split(by_length, min(self.parts, len(by_length)))
+        by_length = numbers[self._lengths[numbers].argsort(kind="stable")]
+        parts = np.split(by_length, least_padding(self._lengths[by_length], self.parts))
         return [self.rows.__getitems__(part.tolist()) for part in parts]
+
+
+def least_padding(lengths: Integer[np.ndarray, " N"], parts: int) -> list[int]:
+    """Says where to cut rows into parts so that all of them together have as little padding as can be.
+
+    Rows of one length stay together, so that there are no more parts than lengths.
+
+    Args:
+        lengths: of the rows, ascending.
+        parts: how many parts there are to be.
+
+    Returns:
+        The first row of every part but the first.
+    """
+    if parts == 1:
+        return []
+    longest, starts, counts = np.unique(lengths, return_index=True, return_counts=True)
+    # Of a part from the i-th to the j-th length; each row has a special token at the end of source and of target.
+    tokens = (starts + counts - starts[:, None]) * (longest + 2.0)
+    tokens[np.tril_indices(len(longest), -1)] = np.inf
+    least, choices = tokens[0], []
+    for _ in range(min(parts, len(longest)) - 1):
+        # What comes before the part that begins with the i-th length is cut as well as can be.
+        all_tokens = least[:-1, None] + tokens[1:]
+        choices.append(all_tokens.argmin(axis=0) + 1)
+        least = all_tokens.min(axis=0)
+    cuts: list[int] = []
+    last = len(longest) - 1
+    for choice in reversed(choices):
+        first = choice[last]
+        cuts.append(int(starts[first]))
+        last = first - 1
+    return cuts[::-1]
 
 
 def _padded(

@@ -24,7 +24,7 @@ class SequenceData(LightningDataModule):
         batch_size: sequences a batch.
         seed: decides the sequences and the order of training batches.
         num_workers: processes that assemble batches; they change nothing but speed.
-        parts: parts of like lengths that a training batch is cut into; they change nothing but speed, either.
+        parts: parts of like lengths that a training batch is cut into, at most; they change nothing but speed, either.
     """
 
     def __init__(
