@@ -107,7 +107,18 @@ def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: 
     assert [record["length"] for record in report["length_curve"]] == [4, 20]
     assert len(report["heads"]) == 4
     assert list(report["heads"][0]) == [
-        *("attention", "layer", "head", "hit_rate", "mass", "mass_p5", "mass_min", "alignment_error_rate", "entropy"),
+        *(
+            "attention",
+            "layer",
+            "head",
+            "frame",
+            "hit_rate",
+            "mass",
+            "mass_p5",
+            "mass_min",
+            "alignment_error_rate",
+            "entropy",
+        ),
         *("confidence", "exact_match_without", "token_accuracy_without"),
         *("exact_match_with_mean", "token_accuracy_with_mean"),
     ]
