@@ -47,9 +47,9 @@ def compare_checkpoints(files: Sequence[Path], settings: EvaluateSettings, run_d
     groups, copies = group_runs(runs)
     for copy in copies:
         log.warning("%s is left out: a later one has its config and its seed.", copy.checkpoint)
-    _write(groups, settings, run_dir)
+    tables = _write(groups, settings, run_dir)
     log.info("")
-    for line in (run_dir / "comparison.md").read_text().splitlines():
+    for line in tables.splitlines():
         log.info("%s", line)
     log.info("")
     log.info(
@@ -77,13 +77,15 @@ def _evaluated(file: Path, settings: EvaluateSettings, device: torch.device) -> 
     return Run(str(file), trained.config, trained.step, trained.solved, weights, scores.figures, curve)
 
 
-def _write(groups: Sequence[Group], settings: EvaluateSettings, run_dir: Path) -> None:
+def _write(groups: Sequence[Group], settings: EvaluateSettings, run_dir: Path) -> str:
+    """Writes everything and returns what `comparison.md` says."""
     write_json({"groups": [_as_record(group) for group in groups]}, run_dir / "report.json")
-    tables = [as_markdown(*table_of_groups(groups))]
+    parts = [as_markdown(*table_of_groups(groups))]
     if any(group.length_curve for group in groups):
         for name, title in LENGTH_TABLES.items():
-            tables += [f"{title}:\n", as_markdown(*table_of_lengths(groups, name))]
-    write_text("\n".join(tables), run_dir / "comparison.md")
+            parts += [f"{title}:\n", as_markdown(*table_of_lengths(groups, name))]
+    tables = "\n".join(parts)
+    write_text(tables, run_dir / "comparison.md")
     write_csv(rows_of_groups(groups), run_dir / "comparison.csv")
     write_csv(rows_of_runs(groups), run_dir / "runs.csv")
     trained = _lengths_of_all(groups)
@@ -91,6 +93,7 @@ def _write(groups: Sequence[Group], settings: EvaluateSettings, run_dir: Path) -
         curves = [_seeds_curve(group) for group in groups]
         save(draw_comparison(curves, trained), run_dir / "figures" / "comparison", settings.pdf)
     write_comparison_page(groups, trained, run_dir / "report.html")
+    return tables
 
 
 def _as_record(group: Group) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attention_lab.attention.key_values import Cache
-from attention_lab.attention.mask import Mask
+from attention_lab.attention.mask import hiding_padding
 from attention_lab.models.model import AttentionMaps, Axis, Intervention, ModelOutput, attention_maps
 from attention_lab.models.one_stack import OneStack
 from attention_lab.positions.coordinates import Ruler
@@ -105,8 +105,7 @@ class DecoderOnly(OneStack[ReadingState]):
         here = places[:, state.real.size(1) :]
         code = self.embedding.position
         new, placed = Placed(code, here, here), Placed(code, here, places)
-        # Where nothing is padded, fused kernels need no matrix for what they hide.
-        mask = Mask(keys=None if bool(so_far.all()) else so_far, causal=True)
+        mask = hiding_padding(so_far)._replace(causal=True)
         x = self.embedding(tokens, here)
         maps: list[Tensor | None] = []
         for layer, block in enumerate(self.layers):
