@@ -11,6 +11,7 @@ from torch.nn import functional
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention, fused, spelled_out
+from attention_lab.attention.projection import Projection
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
 from attention_lab.positions.position import Placed
 
@@ -69,13 +70,13 @@ class ConvMixedAttention(MultiHeadAttention):
         half = d_model // 2
         self.num_attending = num_heads // 2
         self.kernel_size = kernel_size
-        self.w_q = nn.Linear(d_model, half)
-        self.w_k = nn.Linear(d_model, half)
-        self.w_v = nn.Linear(d_model, half)
+        self.w_q = Projection(d_model, half)
+        self.w_k = Projection(d_model, half)
+        self.w_v = Projection(d_model, half)
         self.depthwise = nn.Conv1d(d_model, d_model, kernel_size, padding=kernel_size // 2, groups=d_model, bias=False)
-        self.pointwise = nn.Linear(d_model, half)
-        self.kernel = nn.Linear(half, self.num_attending * kernel_size)
-        self.conv_value = nn.Linear(d_model, half)
+        self.pointwise = Projection(d_model, half)
+        self.kernel = Projection(half, self.num_attending * kernel_size)
+        self.conv_value = Projection(d_model, half)
 
     def project(self, k: Float[Tensor, "B S D"], v: Float[Tensor, "B S D"], placed: Placed | None = None) -> KeyValues:
         """Projects keys and values; what the convolutions need of them is in `before`."""

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from torch import nn
-
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.projection import Projection
 
 
 class GroupedQueryAttention(MultiHeadAttention):
@@ -43,5 +42,5 @@ class GroupedQueryAttention(MultiHeadAttention):
                 f"num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}; use one of {divisors}"
             )
         self.num_kv_heads = num_kv_heads
-        self.w_k = nn.Linear(d_model, num_kv_heads * self.d_k)
-        self.w_v = nn.Linear(d_model, num_kv_heads * self.d_k)
+        self.w_k = Projection(d_model, num_kv_heads * self.d_k)
+        self.w_v = Projection(d_model, num_kv_heads * self.d_k)

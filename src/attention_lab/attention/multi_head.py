@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from attention_lab.attention.key_values import Cache, KeyValueCache, KeyValues
 from attention_lab.attention.mask import Mask, boolean
+from attention_lab.attention.projection import Projection
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
 from attention_lab.positions.position import UNLIMITED, Placed
 
@@ -57,10 +58,10 @@ class MultiHeadAttention(nn.Module):
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_k = d_model // num_heads
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = nn.Linear(d_model, d_model)
-        self.w_o = nn.Linear(d_model, d_model)
+        self.w_q = Projection(d_model, d_model)
+        self.w_k = Projection(d_model, d_model)
+        self.w_v = Projection(d_model, d_model)
+        self.w_o: nn.Linear = Projection(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
         self.sharpness = nn.Parameter(torch.full((num_heads,), _SHARPNESS)) if scalable_softmax else None
 

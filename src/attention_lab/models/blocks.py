@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.projection import Projection
 from attention_lab.models.dropout import make_dropout
 from attention_lab.positions.position import Placed
 
@@ -165,4 +166,4 @@ def feed_forward(d_model: int, d_ff: int, dropout: float) -> nn.Sequential:
     """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position alone (Vaswani et al. 2017, equation 2)."""
     if d_ff < 1:
         raise ValueError(f"d_ff={d_ff} must be at least 1")
-    return nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), make_dropout(dropout), nn.Linear(d_ff, d_model))
+    return nn.Sequential(Projection(d_model, d_ff), nn.ReLU(), make_dropout(dropout), Projection(d_ff, d_model))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attention_lab.attention.key_values import Cache, KeyValues
 from attention_lab.attention.mask import Mask, hiding_padding
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.projection import Projection
 from attention_lab.models.blocks import CAUSAL, AttentionFactory, DecoderBlock, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.initialisation import draw_xavier
@@ -98,7 +99,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         self.decoder = nn.ModuleList(
             DecoderBlock(*layer, attention=attention, cross_attention=cross_attention) for _ in range(num_layers)
         )
-        self.output = nn.Linear(d_model, num_tokens)
+        self.output = Projection(d_model, num_tokens)
         self.sampling = sampling
         self.max_length = most_tokens(self, source_position)
         draw_xavier(self)

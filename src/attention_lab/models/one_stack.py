@@ -6,6 +6,7 @@ from typing import ClassVar
 from torch import nn
 
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.projection import Projection
 from attention_lab.models.blocks import AttentionFactory, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.initialisation import draw_xavier
@@ -60,7 +61,7 @@ class OneStack(SequenceModel[State]):
         self.blocks = nn.ModuleList(
             TransformerBlock(d_model, num_heads, d_ff, dropout, attention=attention) for _ in range(num_layers)
         )
-        self.output = nn.Linear(d_model, num_tokens)
+        self.output = Projection(d_model, num_tokens)
         self.sampling = sampling
         self.max_length = most_tokens(self, code) // self.sequences
         draw_xavier(self)
