@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
+from transformers.models.qwen3.configuration_qwen3 import Qwen3Config
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3RotaryEmbedding
 
 from attention_lab.attention.grouped_query import GroupedQueryAttention
 from attention_lab.attention.mask import Mask
@@ -65,6 +67,33 @@ def test_equals_llama_on_shared_weights(num_kv_heads, need_weights):
     x, here = torch.randn(B, S, D), torch.tensor([[0, 1, 2, 5, 11, 13, 17]])
     future = torch.full((S, S), float("-inf")).triu(1)[None, None]
     expected, weights = llama(x, LlamaRotaryEmbedding(config)(x, here), future)
+    output = ours(x, x, x, Mask(causal=True), need_weights=need_weights, placed=rotary(here, here))
+    torch.testing.assert_close(output.output, expected, rtol=1e-5, atol=1e-5)
+    if need_weights:
+        torch.testing.assert_close(output.weights, weights, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("need_weights", [True, False], ids=["explicit", "fused"])
+def test_with_normalised_queries_and_keys_it_equals_qwen3_on_shared_weights(need_weights):
+    config = Qwen3Config(
+        hidden_size=D,
+        num_attention_heads=H,
+        num_key_value_heads=G,
+        head_dim=K,
+        attention_bias=True,
+        rms_norm_eps=torch.finfo(torch.float).eps,
+        attn_implementation="eager",
+    )
+    qwen = Qwen3Attention(config, layer_idx=0).eval()
+    ours = GroupedQueryAttention(D, H, num_kv_heads=G, qk_norm=True).eval()
+    for own in (ours.q_norm, ours.k_norm):
+        nn.init.uniform_(own.weight, 0.5, 1.5)
+    names = {"q_proj": "w_q", "k_proj": "w_k", "v_proj": "w_v", "o_proj": "w_o", "q_norm": "q_norm", "k_norm": "k_norm"}
+    for its, own in names.items():
+        qwen.get_submodule(its).load_state_dict(ours.get_submodule(own).state_dict())
+    x, here = torch.randn(B, S, D), torch.tensor([[0, 1, 2, 5, 11, 13, 17]])
+    future = torch.full((S, S), float("-inf")).triu(1)[None, None]
+    expected, weights = qwen(x, Qwen3RotaryEmbedding(config)(x, here), future)
     output = ours(x, x, x, Mask(causal=True), need_weights=need_weights, placed=rotary(here, here))
     torch.testing.assert_close(output.output, expected, rtol=1e-5, atol=1e-5)
     if need_weights:

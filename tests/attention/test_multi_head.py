@@ -354,9 +354,22 @@ def test_scalable_softmax_multiplies_scores_by_a_learned_factor_times_log_n(kind
     torch.testing.assert_close(fused, out, rtol=1e-4, atol=1e-5)
 
 
-def test_scalable_softmax_decodes_with_a_cache_as_it_reads():
+def test_normalised_queries_and_keys_all_have_the_same_size():
     torch.manual_seed(0)
-    attention = MultiHeadAttention(D, H, 0.0, scalable_softmax=True)
+    attention = MultiHeadAttention(D, H, 0.0, qk_norm=True)
+    # The size of what comes in then makes no difference to where a head looks.
+    x, sizes = torch.randn(B, S, D), torch.rand(B, S, 1) * 9 + 1
+    for part in (attention.w_q, attention.w_k):
+        nn.init.zeros_(part.bias)
+    weights = attention(x, x, x).weights
+    torch.testing.assert_close(attention(x * sizes, x * sizes, x).weights, weights, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(MultiHeadAttention(D, H, 0.0)(x * 9, x * 9, x).weights, weights, atol=1e-3)
+
+
+@pytest.mark.parametrize("setting", ["scalable_softmax", "qk_norm"])
+def test_scores_that_are_scaled_decode_with_a_cache_as_they_are_read(setting):
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(D, H, 0.0, **{setting: True})
     x = torch.randn(B, S, D)
     expected = attention(x, x, x, Mask(causal=True)).output
     cache = attention.new_cache()

@@ -19,6 +19,7 @@ class GroupedQueryAttention(MultiHeadAttention):
         dropout: probability of dropping an attention weight while training.
         num_kv_heads: heads of keys and values G; must divide `num_heads`.
         scalable_softmax: as in `MultiHeadAttention`.
+        qk_norm: as in `MultiHeadAttention`.
 
     Raises:
         ValueError: `num_kv_heads` does not divide `num_heads`, or another argument is out of its range.
@@ -34,8 +35,9 @@ class GroupedQueryAttention(MultiHeadAttention):
         *,
         num_kv_heads: int = 2,
         scalable_softmax: bool = False,
+        qk_norm: bool = False,
     ) -> None:
-        super().__init__(d_model, num_heads, dropout, scalable_softmax=scalable_softmax)
+        super().__init__(d_model, num_heads, dropout, scalable_softmax=scalable_softmax, qk_norm=qk_norm)
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             divisors = [n for n in range(1, num_heads + 1) if num_heads % n == 0]
             raise ValueError(

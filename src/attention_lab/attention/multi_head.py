@@ -33,6 +33,9 @@ class MultiHeadAttention(nn.Module):
         scalable_softmax: multiply a query's scores by s_h · log n, where it may attend to n keys and each head learns
             its s_h (Nakanishi 2025, "Scalable-Softmax Is Superior for Attention"): attention then stays as sharp as it
             was when there are more keys than ever in training, where plain softmax disperses.
+        qk_norm: bring every query and key to root mean square 1, times a learned gain, before positions turn them
+            (Henry et al. 2020, "Query-Key Normalization for Transformers"; by RMSNorm, as in Qwen3): no token's score
+            then stands out for its size.
 
     Raises:
         ValueError: `d_model` is not positive, `num_heads` does not divide it, or `dropout` is not a probability.
@@ -45,7 +48,13 @@ class MultiHeadAttention(nn.Module):
     """How many keys it can attend to."""
 
     def __init__(
-        self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1, *, scalable_softmax: bool = False
+        self,
+        d_model: int = 512,
+        num_heads: int = 8,
+        dropout: float = 0.1,
+        *,
+        scalable_softmax: bool = False,
+        qk_norm: bool = False,
     ) -> None:
         super().__init__()
         if d_model < 1:
@@ -64,6 +73,7 @@ class MultiHeadAttention(nn.Module):
         self.w_o: nn.Linear = Projection(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
         self.sharpness = nn.Parameter(torch.full((num_heads,), _SHARPNESS)) if scalable_softmax else None
+        self.q_norm, self.k_norm = (nn.RMSNorm(self.d_k) if qk_norm else None for _ in range(2))
 
     def forward(
         self,
@@ -92,6 +102,8 @@ class MultiHeadAttention(nn.Module):
     def project(self, k: Float[Tensor, "B S D"], v: Float[Tensor, "B S D"], placed: Placed | None = None) -> KeyValues:
         """Projects keys and values, splits them into heads, and turns the keys to where they are."""
         keys = self._split_heads(self.w_k(k))
+        if self.k_norm is not None:
+            keys = self.k_norm(keys)
         if placed is not None:
             keys = placed.position.turn(keys, placed.keys)
         return KeyValues(keys, self._split_heads(self.w_v(v)))
@@ -111,6 +123,8 @@ class MultiHeadAttention(nn.Module):
     ) -> AttentionOutput:
         """The rest of `forward`, for keys and values that were projected (and turned) before."""
         queries = self._split_heads(self.w_q(q))
+        if self.q_norm is not None:
+            queries = self.q_norm(queries)
         if placed is not None:
             queries = placed.position.turn(queries, placed.queries)
         if self.sharpness is not None:

@@ -137,6 +137,7 @@ class DecoderBlock(nn.Module):
         history_mask: Mask = CAUSAL,
         *,
         need_weights: bool = True,
+        need_self_weights: bool | None = None,
         placed: Placed | None = None,
         memory_placed: Placed | None = None,
     ) -> DecoderBlockOutput:
@@ -148,11 +149,13 @@ class DecoderBlock(nn.Module):
             memory: `cross_attn.project` of the encoded source.
             memory_mask: which source tokens may be attended to.
             history_mask: which target tokens may be.
-            need_weights: return both attentions.
+            need_weights: return the weights of both attentions.
+            need_self_weights: return those of self-attention; where not given, as `need_weights` says.
             placed: where the target's tokens are, for position codes that act inside attention.
             memory_placed: where the target's and the source's are.
         """
-        mixed, self_weights = self.self_attn.attend(x, history, history_mask, need_weights=need_weights, placed=placed)
+        need_self = need_weights if need_self_weights is None else need_self_weights
+        mixed, self_weights = self.self_attn.attend(x, history, history_mask, need_weights=need_self, placed=placed)
         x = self.norm1(x + self.dropout(mixed))
         mixed, cross_weights = self.cross_attn.attend(
             x, memory, memory_mask, need_weights=need_weights, placed=memory_placed

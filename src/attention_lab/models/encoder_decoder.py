@@ -122,7 +122,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
     ) -> ModelOutput:
         closed = intervention or {}
         state, encoder_self = self._begin(source, target.size(1), need_weights, closed)
-        output, _ = self._step(target, state, need_weights, closed)
+        output, _ = self._step(target, state, need_weights, need_weights, closed)
         return output._replace(attention={**attention_maps({"encoder_self": encoder_self}), **output.attention})
 
     def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> DecodingState:
@@ -131,7 +131,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
     def step(
         self, tokens: Integer[Tensor, "B L"], state: DecodingState, *, need_weights: bool = False
     ) -> tuple[ModelOutput, DecodingState]:
-        return self._step(tokens, state, need_weights, closed={})
+        return self._step(tokens, state, need_weights, need_self_weights=False, closed={})
 
     def _begin(
         self, source: Tensor, num_targets: int, need_weights: bool, closed: Intervention
@@ -154,7 +154,12 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         return DecodingState(memory, mask, places, ruler, num_symbols(real), history, 0), weights
 
     def _step(
-        self, tokens: Tensor, state: DecodingState, need_weights: bool, closed: Intervention
+        self,
+        tokens: Tensor,
+        state: DecodingState,
+        need_weights: bool,
+        need_self_weights: bool,
+        closed: Intervention,
     ) -> tuple[ModelOutput, DecodingState]:
         end = state.position + tokens.size(1)
         ranks = torch.arange(state.position, end, device=tokens.device)[None]
@@ -180,6 +185,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
                 memory_mask,
                 history_mask,
                 need_weights=need_weights,
+                need_self_weights=need_self_weights,
                 placed=placed,
                 memory_placed=crossing,
             )

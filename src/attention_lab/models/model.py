@@ -123,8 +123,9 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     ) -> tuple[ModelOutput, State]:
         """Reads the next L target tokens (one when decoding) and predicts what follows each of them.
 
-        Reading a target in pieces gives what `forward` gives, with maps of L rows at a time. The state it was given is
-        used up.
+        Reading a target in pieces gives what `forward` gives. Where weights are asked for, they are those of the
+        attention from target to source, L rows at a time; in a long sequence, maps of any other would cost as much
+        again. The state it was given is used up.
         """
 
     def alignment_maps(self, attention: AttentionMaps, num_targets: int, num_sources: int) -> tuple[Tensor, ...]:
