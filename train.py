@@ -19,4 +19,4 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run(main, Path(__file__).parent / "configs", "train")
+    run(main, Path(__file__).parent / "configs", "train", resumable=True)

@@ -2,16 +2,11 @@
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler
 
-from attention_lab.data.batches import Batch
-from attention_lab.data.module import SequenceData
-from attention_lab.data.sampler import SeededShuffle
 from attention_lab.evaluation.checkpoint import Solved, Trained, untrained_network
 from attention_lab.metrics.sequence import TeacherForcedScores
 from attention_lab.models.inference import evaluation_mode
@@ -44,7 +39,7 @@ class PlainLoop:
             final=optimizer.final_learning_rate / optimizer.learning_rate,
         )
         self._scheduler = torch.optim.lr_scheduler.LambdaLR(self._optimizer, schedule)
-        self._batches = _endless(self._data)
+        self._batches = iter(self._data.train_dataloader())
 
     def run(self, steps: int) -> None:
         """Takes so many steps."""
@@ -75,14 +70,3 @@ class PlainLoop:
 
     def _predict(self, source: Tensor, target: Tensor) -> Tensor:
         return self.network(source, target).logits
-
-
-def _endless(data: SequenceData) -> Iterator[Sequence[Batch]]:
-    """Deals the training split over and over, each time in the order that this epoch has in `train.py`."""
-    loader = data.train_dataloader()
-    assert isinstance(loader.batch_sampler, BatchSampler)
-    order = loader.batch_sampler.sampler
-    assert isinstance(order, SeededShuffle)
-    for epoch in itertools.count():
-        order.set_epoch(epoch)
-        yield from loader

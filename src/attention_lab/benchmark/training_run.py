@@ -1,6 +1,6 @@
 """Training a contender on the project's data. As a process of its own it measures the memory that this takes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -38,7 +38,7 @@ class TrainingRun:
         self._contender = contender.to(machine.device).train()
         self._machine = machine
         self._optimizer = torch.optim.AdamW(contender.parameters(), lr=1e-3, weight_decay=0.1, fused=True)
-        self._batches = _endless(data)
+        self._batches = iter(data.train_dataloader())
 
     def __call__(self, steps: int) -> int:
         """Takes so many steps and returns how many real target tokens they saw."""
@@ -152,11 +152,6 @@ def measure(question: dict[str, Any]) -> dict[str, Any]:
     small = training_data(options, made, machine, fixed=True).rows("train")[0]
     run.step([small])
     return {"peak_bytes": machine.peak_bytes(lambda: run(question["steps"])), "on_gpu": machine.is_gpu}
-
-
-def _endless(data: SequenceData) -> Iterator[Sequence[Batch]]:
-    while True:
-        yield from data.train_dataloader()
 
 
 if __name__ == "__main__":

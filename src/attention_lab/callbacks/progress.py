@@ -17,10 +17,14 @@ class TrainingProgress(ProgressBar):
     """One bar from the first step to the last (Lightning's own starts anew each epoch) and one line a validation.
 
     The bar is drawn only on a terminal; the lines go to the log, so that a redirected run reads well, too.
+
+    Args:
+        max_steps: the last step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_steps: int) -> None:
         super().__init__()
+        self.max_steps = max_steps
         self._enabled = True
         self._started = time.monotonic()
         self._loss: float | Tensor = float("nan")
@@ -36,7 +40,7 @@ class TrainingProgress(ProgressBar):
         self._started = time.monotonic()
         if self._enabled and sys.stderr.isatty():
             first = trainer.global_step
-            self._bar = tqdm(total=trainer.max_steps, initial=first, unit="step", leave=False, dynamic_ncols=True)
+            self._bar = tqdm(total=self.max_steps, initial=first, unit="step", leave=False, dynamic_ncols=True)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -20,7 +20,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from attention_lab.commands.overrides import check_choices, explain
+from attention_lab.commands.overrides import check_choices, check_no_choice, explain
+from attention_lab.commands.run_folder import refuse_used, resumed_run
 from attention_lab.configuration.checking import SettingError
 from attention_lab.signals import Interrupted
 
@@ -47,7 +48,7 @@ def run_dir() -> Path:
     return Path(HydraConfig.get().runtime.output_dir)
 
 
-def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -> None:
+def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str, resumable: bool = False) -> None:
     """Runs a job with the config that the command line asks for, and exits with the right code.
 
     A user's mistake becomes one line on standard error; its traceback shows with HYDRA_FULL_ERROR=1 only.
@@ -56,6 +57,7 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
         job: what to do with the composed config.
         config_dir: the folder of the configs.
         config_name: the top config.
+        resumable: whether `resume=` makes the job go on in the folder, and with the config, of an earlier run.
     """
     # Waiting threads of PyTorch's OpenMP spin for milliseconds; on a machine that does anything else besides, a step
     # then takes ten times as long. A shorter spin costs nothing on an idle one. Read once, when torch is imported.
@@ -67,6 +69,7 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
     for signum in (signal.SIGINT, signal.SIGTERM):
         # Not a KeyboardInterrupt: Lightning would catch it and exit with 1.
         signal.signal(signum, _stop)
+    resumed = _resumed(config_dir, config_name, wants_traceback) if resumable else None
     running = False
 
     @functools.wraps(job)
@@ -77,13 +80,15 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
             check_choices(_overrides(), config_dir, config_name)
             job(config)
         except SettingError as error:
-            _remove_if_unused(run_dir())
+            if resumed is None:
+                _remove_if_unused(run_dir())
             # Here and not further out, since Hydra writes lines of its own about any exception that leaves a job.
             sys.exit(_complain(str(error), wants_traceback))
         running = False
 
+    used = (config_dir, config_name) if resumed is None else (resumed / ".hydra", "config")
     try:
-        hydra.main(version_base="1.3", config_path=str(config_dir), config_name=config_name)(checked)()
+        hydra.main(version_base="1.3", config_path=str(used[0]), config_name=used[1])(checked)()
     except Interrupted as stop:
         sys.exit(128 + stop.signum)
     except Exception as error:
@@ -91,6 +96,33 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str) -
         if running:
             raise
         sys.exit(_complain(explain(error, sys.argv[1:], config_dir, config_name), wants_traceback))
+
+
+def _resumed(config_dir: Path, config_name: str, wants_traceback: bool) -> Path | None:
+    """Returns the folder of the run that is to go on, and makes Hydra work in it and take its config for the default.
+
+    What was composed once is not composed again: defaults may have changed since.
+    """
+    arguments = sys.argv[1:]
+    try:
+        refuse_used(arguments)
+        resumed = resumed_run(arguments)
+        if resumed is not None:
+            check_no_choice(arguments, config_dir, config_name)
+    except SettingError as error:
+        sys.exit(_complain(str(error), wants_traceback))
+    if resumed is not None:
+        sys.argv[1:] = [
+            *(text for text in arguments if not text.startswith("resume=")),
+            f"++resume='{resumed}'",
+            f"hydra.run.dir='{resumed}'",
+            # What Hydra would write there is what the run began with.
+            "hydra.output_subdir=null",
+            f"hydra.job.name={config_name}",
+            f"hydra.searchpath=['file://{config_dir}']",
+            "hydra/job_logging=plain",
+        ]
+    return resumed
 
 
 def _overrides() -> list[str]:

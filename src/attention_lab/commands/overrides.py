@@ -71,6 +71,17 @@ def check_choices(overrides: Sequence[str], config_dir: Path, config_name: str) 
             raise SettingError(f"{text} is not a choice; {hint}")
 
 
+def check_no_choice(arguments: Sequence[str], config_dir: Path, config_name: str) -> None:
+    """Refuses to choose another task, model or the like for a run that goes on.
+
+    Raises:
+        SettingError: a group is given.
+    """
+    for text in arguments:
+        if text.partition("=")[0] in _groups(config_dir, config_name):
+            raise SettingError(f"{text} cannot change when a run goes on; start a new one")
+
+
 def _groups(config_dir: Path, config_name: str) -> dict[str, list[str]]:
     """Returns the choices of every config group that a top config has."""
     defaults = yaml.safe_load((config_dir / f"{config_name}.yaml").read_text())["defaults"]

@@ -3,7 +3,6 @@
 import logging
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,14 @@ from attention_lab.callbacks.alignment import AlignmentMonitor
 from attention_lab.callbacks.attention_maps import AttentionMaps
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
+from attention_lab.commands.resume import prepare, take_weights
+from attention_lab.commands.run_folder import held, holds_run
 from attention_lab.commands.terminal import quiet_libraries, shown
 from attention_lab.compatibility import check_sampling, check_sequences
 from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.flat import flat_settings
-from attention_lab.configuration.settings import CallbackSettings, TrainSettings
+from attention_lab.configuration.settings import TrainSettings
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.evaluation.checkpoint import load_trained
@@ -42,9 +43,14 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
         run_dir: where everything goes.
 
     Raises:
-        SettingError: the settings do not fit together, or not this machine.
+        SettingError: the settings do not fit together, or not this machine, or not the run that is to go on.
     """
-    if any(run_dir.glob("checkpoints/*.ckpt")):
+    with held(run_dir):
+        _train(settings, {name: value for name, value in config.items() if name != "resume"}, run_dir)
+
+
+def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> None:
+    if settings.resume is None and holds_run(run_dir):
         raise SettingError(f"hydra.run.dir={run_dir} holds a run already; choose a new folder")
     quiet_libraries()
     seed_everything(settings.seed, verbose=False)
@@ -55,20 +61,22 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     check_sequences(network, task, settings.data)
     check_sampling(network, settings.position_sampling, task, settings.data)
     _check_monitors(settings, network)
+    if settings.init_from is not None:
+        take_weights(network, settings.init_from)
     device = choose_device(settings.trainer.accelerator)
     # A CPU saves what it does not pad; a GPU has to wait for every part.
     parts = 1 if device.type == "cuda" else 3
     data = build_data(task, settings.data, settings.seed, parts=parts)
     module = _training(network, settings, config)
-    trainer = make_trainer(settings, run_dir, _callbacks(settings.callbacks, data, network))
+    trainer = make_trainer(settings, run_dir, _callbacks(settings, data, network))
+    last = None if settings.resume is None else prepare(settings, config, run_dir)
     log.info(
-        "Training %s: %d weights.",
+        "Training %s: %d weights%s.",
         task.name,
         sum(weights.numel() for weights in network.parameters()),
+        "" if last is None else f", going on from {shown(last)}",
     )
-    started = time.monotonic()
-    trainer.fit(module, data)
-    seconds = time.monotonic() - started
+    trainer.fit(module, data, ckpt_path=last, weights_only=True)
 
     best = run_dir / "checkpoints" / "best.ckpt"
     trained = load_trained(best)
@@ -76,7 +84,7 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     metrics = {
         **scores.figures,
         "train/steps": trainer.global_step,
-        "train/seconds": round(seconds, 2),
+        "train/seconds": round(module.seconds, 2),
         "seed": settings.seed,
         "checkpoint": str(best),
     }
@@ -112,20 +120,21 @@ def _training(network: SequenceModel[Any], settings: TrainSettings, config: dict
     )
 
 
-def _callbacks(settings: CallbackSettings, data: SequenceData, network: SequenceModel[Any]) -> list[Callback]:
+def _callbacks(settings: TrainSettings, data: SequenceData, network: SequenceModel[Any]) -> list[Callback]:
+    shows = settings.callbacks
     rows = data.rows("validation")
     layers = network.alignment_layers
-    callbacks: list[Callback] = [TrainingProgress()]
+    callbacks: list[Callback] = [TrainingProgress(settings.trainer.max_steps)]
     if layers:
         # First, since what it logs is shown.
         callbacks.insert(0, AlignmentMonitor(network.alignment_attention, len(layers), layers[0].num_heads))
     example = readable_rows(rows, 1)
-    if settings.attention_maps and layers and not example:
+    if shows.attention_maps and layers and not example:
         log.warning("No attention maps: even the shortest validation sequence is too long to be mapped.")
-    elif settings.attention_maps and network.axes:
+    elif shows.attention_maps and network.axes:
         callbacks.append(AttentionMaps(rows[example[0]]))
-    if settings.num_samples:
-        callbacks.append(SamplePredictions(rows.__getitems__(spread_rows(rows, settings.num_samples))))
+    if shows.num_samples:
+        callbacks.append(SamplePredictions(rows.__getitems__(spread_rows(rows, shows.num_samples))))
     return callbacks
 
 

@@ -188,7 +188,24 @@ class CallbackSettings:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Everything `train.py` can be told."""
+    """Everything `train.py` can be told.
+
+    Attributes:
+        task: what to learn.
+        model: the network.
+        attention: its attention.
+        position: its position code.
+        data: the sequences.
+        optimizer: how weights move.
+        trainer: where and how long.
+        checkpoint: which step is the best.
+        early_stopping: when the task counts as solved.
+        callbacks: what is shown meanwhile.
+        seed: decides weights, data and their order, and every random number of training.
+        position_sampling: which positions a sequence has in training.
+        init_from: a checkpoint whose weights a new run begins with.
+        resume: the folder of a run to go on with, or `latest`.
+    """
 
     task: Component
     model: Component
@@ -201,11 +218,17 @@ class TrainSettings:
     early_stopping: EarlyStoppingSettings
     callbacks: CallbackSettings
     seed: int
-    # The first checkpoints know nothing of it.
+    # Earlier checkpoints know nothing of these.
     position_sampling: PositionSamplingSettings = COUNTED
+    init_from: str | None = None
+    resume: str | None = None
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        if self.init_from is not None and self.resume is not None:
+            raise ValueError(
+                f"init_from={self.init_from} starts a new run, but resume={self.resume} goes on with an old one"
+            )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
 
 from attention_lab.data.batches import Batch, LikeLengths, SequenceRows
-from attention_lab.data.sampler import SeededShuffle
+from attention_lab.data.sampler import EndlessBatches
 from attention_lab.data.sampling import SourceSpace, Split
 from attention_lab.data.splits import make_split
 from attention_lab.tasks.task import Task
@@ -61,20 +61,24 @@ class SequenceData(LightningDataModule):
     def loader(self, split: Split) -> DataLoader[Batch]:
         """Returns a split in batches of like lengths, always in the same order."""
         rows = self.rows(split)
-        return self._loader(rows, SequentialSampler(rows))
+        return self._loader(rows, BatchSampler(SequentialSampler(rows), self.batch_size, drop_last=False))
 
     def train_dataloader(self) -> DataLoader[Sequence[Batch]]:
-        """Returns the training split in random batches, shuffled anew each epoch, each as parts of like lengths."""
+        """Returns random batches of the training split without end, each as parts of like lengths.
+
+        It begins with the batch of the trainer's next step, where there is a trainer.
+        """
         rows = self.rows("train")
-        return self._loader(LikeLengths(rows, self.parts), SeededShuffle(rows, self.seed))
+        step = 0 if self.trainer is None else self.trainer.global_step
+        return self._loader(LikeLengths(rows, self.parts), EndlessBatches(rows, self.batch_size, self.seed, step))
 
     def val_dataloader(self) -> DataLoader[Batch]:
         return self.loader("validation")
 
-    def _loader(self, rows: Dataset[Any], order: Sampler[int]) -> DataLoader[Any]:
+    def _loader(self, rows: Dataset[Any], batches: Sampler[list[int]]) -> DataLoader[Any]:
         return DataLoader(
             rows,
-            batch_sampler=BatchSampler(order, self.batch_size, drop_last=False),
+            batch_sampler=batches,
             collate_fn=_as_it_is,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,

@@ -2,7 +2,6 @@
 
 import glob
 import os
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,13 +10,13 @@ import torch
 from torch import Tensor
 
 from attention_lab.compatibility import check_sampling, check_sequences
-from attention_lab.composition import build_data, build_network, build_task
+from attention_lab.composition import build_data, build_network, build_task, sketch_network
 from attention_lab.configuration.checking import SettingError, build
 from attention_lab.configuration.settings import TrainSettings
 from attention_lab.data.module import SequenceData
 from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.task import Task
-from attention_lab.training.module import CHECKPOINT_FORMAT
+from attention_lab.training.checkpoint_file import read_ours
 
 
 class Solved(NamedTuple):
@@ -59,35 +58,25 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
     Raises:
         SettingError: it is missing, broken, foreign, or does not fit its own config.
     """
-    content = _read(path)
-    ours, weights = content.get("attention_lab"), content.get("state_dict")
-    step = content.get("global_step")
-    if not (
-        isinstance(ours, dict)
-        and isinstance(ours.get("config"), dict)
-        and isinstance(weights, dict)
-        and isinstance(step, int)
-    ):
-        raise SettingError(f"checkpoint={path} was not written by attention_lab's train.py")
-    if ours.get("format") != CHECKPOINT_FORMAT:
-        raise SettingError(
-            f"checkpoint={path} has format {ours.get('format')}; this version reads format {CHECKPOINT_FORMAT}"
-        )
+    content = read_ours(path)
+    ours, weights = content["attention_lab"], content["state_dict"]
     config: dict[str, Any] = ours["config"]
     try:
         settings = build(TrainSettings, config, "")
         task = build_task(settings.task)
-        network = build_network(
-            settings.model, settings.attention, settings.position, settings.data, settings.position_sampling
-        )
-        check_sequences(network, task, settings.data)
-        check_sampling(network, settings.position_sampling, task, settings.data)
+        parts = (settings.model, settings.attention, settings.position, settings.data, settings.position_sampling)
+        sketch = sketch_network(*parts)
+        check_sequences(sketch, task, settings.data)
+        check_sampling(sketch, settings.position_sampling, task, settings.data)
     except SettingError as error:
         raise SettingError(f"checkpoint={path} holds a config that this version refuses: {error}") from error
-    _load_weights(network, weights, path)
+    # First of all: a file that claims to hold a larger network than it does must not take the memory for it.
+    own = _fitting(weights, sketch, path)
+    network = build_network(*parts)
+    network.load_state_dict(own)
     batches = settings.data if batch_size is None else replace(settings.data, batch_size=batch_size)
     data = build_data(task, batches, settings.seed, splits=())
-    return Trained(config, settings, step, _solved(ours.get("solved")), task, data, network.eval())
+    return Trained(config, settings, content["global_step"], _solved(ours.get("solved")), task, data, network.eval())
 
 
 def find_checkpoints(named: str | list[str]) -> list[Path]:
@@ -121,40 +110,31 @@ def untrained_network(settings: TrainSettings) -> SequenceModel[Any]:
         ).eval()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        if path.is_dir():
-            inside = path / "checkpoints" / "best.ckpt"
-            hint = f"; try checkpoint={inside}" if inside.is_file() else ""
-            raise SettingError(f"checkpoint={path} is a folder, not a file{hint}")
-        if not path.exists():
-            raise SettingError(f"checkpoint={path} does not exist (looked for it in {Path.cwd()})")
-        if not path.is_file():
-            raise SettingError(f"checkpoint={path} is not a regular file")
-        with warnings.catch_warnings(action="ignore"):
-            # What PyTorch has to say about a foreign file's format is no help to anybody.
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except SettingError:
-        raise
-    except Exception as error:
-        # There is no end to what a foreign file can make an unpickler raise.
-        raise SettingError(f"checkpoint={path} is broken, or is no checkpoint at all") from error
-    return content if isinstance(content, dict) else {}
-
-
 def _solved(found: object) -> Solved | None:
     step, seconds = (found.get(name) for name in Solved._fields) if isinstance(found, dict) else (None, None)
     return Solved(step, float(seconds)) if isinstance(step, int) and isinstance(seconds, (int, float)) else None
 
 
-def _load_weights(network: SequenceModel[Any], weights: dict[str, Any], path: Path) -> None:
+def _fitting(weights: dict[str, Any], sketch: SequenceModel[Any], path: Path) -> dict[str, Tensor]:
+    """Returns the network's own weights, if they are what the sketch of the network says they must be.
+
+    Raises:
+        SettingError: a weight is missing, or one too many, or of another shape or type, or no number.
+    """
     prefix = "network."
-    own: dict[str, Tensor] = {
-        name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)
-    }
-    try:
-        network.load_state_dict(own, strict=True)
-    except (RuntimeError, AttributeError, TypeError) as error:
-        raise SettingError(f"checkpoint={path} holds weights that do not fit its own config") from error
-    if not all(weights.isfinite().all() for weights in network.state_dict().values()):
+    own = {str(name).removeprefix(prefix): value for name, value in weights.items() if str(name).startswith(prefix)}
+    expected = sketch.state_dict()
+    if own.keys() != expected.keys() or not all(_alike(own[name], expected[name]) for name in expected):
+        raise SettingError(f"checkpoint={path} holds weights that do not fit its own config")
+    if not all(each.isfinite().all() for each in own.values()):
         raise SettingError(f"checkpoint={path} holds weights that are no numbers: its run has diverged")
+    return own
+
+
+def _alike(given: object, expected: Tensor) -> bool:
+    return (
+        isinstance(given, Tensor)
+        and given.shape == expected.shape
+        and given.dtype == expected.dtype
+        and given.layout == expected.layout
+    )

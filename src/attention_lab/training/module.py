@@ -15,10 +15,8 @@ from attention_lab.data.batches import Batch
 from attention_lab.metrics.sequence import TeacherForcedScores, token_loss
 from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.vocabulary import PAD
+from attention_lab.training.checkpoint_file import CHECKPOINT_FORMAT
 from attention_lab.training.schedule import warmup_then_cosine
-
-CHECKPOINT_FORMAT = 1
-"""Version of what this project adds to Lightning's checkpoints."""
 
 LOG_EVERY = 10
 """Steps between two that log the training loss."""
@@ -89,7 +87,13 @@ class SequenceTraining(LightningModule):
         )
         self.validation_scores = TeacherForcedScores()
         self.solved: dict[str, float] | None = None
+        self._seconds_before = 0.0
         self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """What training took so far, together with what it had taken where it goes on."""
+        return self._seconds_before + time.monotonic() - self._started
 
     def on_train_start(self) -> None:
         self._started = time.monotonic()
@@ -97,17 +101,31 @@ class SequenceTraining(LightningModule):
     def training_step(self, batch: Sequence[Batch], batch_idx: int) -> Tensor:
         """Returns the mean loss over the tokens of all parts of the batch."""
         loss = batch_loss(lambda source, target: self.network(source, target).logits, batch)
-        self._write({"train/loss": loss})
+        if self._is_logged:
+            # Not at every step, since a GPU has to wait for each number that is looked at.
+            self._refuse_to_diverge("training loss", self.trainer.global_step + 1, loss)
+            self._write({"train/loss": loss})
         return loss
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        self._write({"train/learning_rate": optimizer.param_groups[0]["lr"]})
+        if self._is_logged:
+            self._write({"train/learning_rate": optimizer.param_groups[0]["lr"]})
+
+    @property
+    def _is_logged(self) -> bool:
+        return (self.trainer.global_step + 1) % LOG_EVERY == 0
 
     def _write(self, scalars: dict[str, Any]) -> None:
         """Logs what belongs to a training step, past Lightning's own `log`, which takes half a millisecond a scalar."""
-        step = self.trainer.global_step + 1
-        if step % LOG_EVERY == 0 and self.logger is not None:
-            self.logger.log_metrics(scalars, step)
+        if self.logger is not None:
+            self.logger.log_metrics(scalars, self.trainer.global_step + 1)
+
+    def _refuse_to_diverge(self, what: str, step: int, loss: Tensor) -> None:
+        if not loss.isfinite():
+            raise SettingError(
+                f"optimizer.learning_rate={self.learning_rate} made training diverge: the {what} of step {step} is "
+                f"{float(loss)}; use a smaller one (what was written before is as good as it was)"
+            )
 
     def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
         """Scores a batch and hands what the network said, attention included, to the callbacks."""
@@ -117,14 +135,9 @@ class SequenceTraining(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         scores = {f"val/{name}": value for name, value in self.validation_scores.compute().items()}
-        if not scores["val/loss"].isfinite():
-            raise SettingError(
-                f"optimizer.learning_rate={self.learning_rate} made training diverge: the validation loss after step "
-                f"{self.trainer.global_step} is {float(scores['val/loss'])}; use a smaller one"
-            )
+        self._refuse_to_diverge("validation loss", self.trainer.global_step, scores["val/loss"])
         if self.solved is None and scores["val/exact_match"] >= SOLVED:
-            seconds = round(time.monotonic() - self._started, 2)
-            self.solved = {"step": self.trainer.global_step, "seconds": seconds}
+            self.solved = {"step": self.trainer.global_step, "seconds": round(self.seconds, 2)}
         # Lightning counts from 0 and would write the validation after step 50 at step 49; `step` overrules it.
         self.log_dict({**scores, "step": float(self.trainer.global_step)})
         self.validation_scores.reset()
@@ -141,4 +154,13 @@ class SequenceTraining(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["attention_lab"] = {"format": CHECKPOINT_FORMAT, "config": self.config, "solved": self.solved}
+        checkpoint["attention_lab"] = {
+            "format": CHECKPOINT_FORMAT,
+            "config": self.config,
+            "solved": self.solved,
+            "seconds": self.seconds,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        ours = checkpoint["attention_lab"]
+        self.solved, self._seconds_before = ours["solved"], ours["seconds"]

@@ -71,22 +71,38 @@ class StopOnSignal(Callback):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _stop_if_told(self, trainer: Trainer) -> None:
-        if self._received is not None:
+        if self._received is None:
+            return
+        # Who has diverged without having noticed yet must not lose what was still good.
+        if all(bool(weights.isfinite().all()) for weights in trainer.lightning_module.state_dict().values()):
             trainer.save_checkpoint(self.checkpoint)
             log.info("Interrupted after step %d; wrote %s.", trainer.global_step, self.checkpoint)
-            raise Interrupted(self._received)
+        raise Interrupted(self._received)
 
 
-class ValidateAtTheEnd(Callback):
-    """Sees to it that the last step is validated, whether or not it is a multiple of the validation interval.
+class StopAtTheEnd(Callback):
+    """Stops training after its last step, which is validated whether or not the validation interval divides it.
 
-    Without it the weights of the last steps could never become the best checkpoint, and a run shorter than the
-    interval would have none at all.
+    Lightning's own `max_steps` would leave that validation out, so that the weights of the last steps could never
+    become the best checkpoint, and a run shorter than the interval would have none at all.
+
+    Args:
+        max_steps: the last step.
     """
+
+    def __init__(self, max_steps: int) -> None:
+        self.max_steps = max_steps
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Going on with what is done already.
+        self._stop_if_done(trainer)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if trainer.global_step >= trainer.max_steps:
+        self._stop_if_done(trainer)
+
+    def _stop_if_done(self, trainer: Trainer) -> None:
+        if trainer.global_step >= self.max_steps:
             # Lightning validates before it stops early.
             trainer.should_stop = True

@@ -1,17 +1,28 @@
 """The Lightning trainer: where to run, how long, and which steps to keep."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import Precision, TrainSettings
+from attention_lab.training.checkpoint_file import WholeFiles
+from attention_lab.training.keeping import BestAndLast
 from attention_lab.training.module import LOG_EVERY
-from attention_lab.training.stopping import StopOnSignal, ValidateAtTheEnd
+from attention_lab.training.resuming import ExactResume
+from attention_lab.training.stopping import StopAtTheEnd, StopOnSignal
+
+
+class RunLogger(TensorBoardLogger):
+    """TensorBoard without Lightning's count of epochs: batches come without end, so that it would stay at zero."""
+
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        super().log_metrics({name: value for name, value in metrics.items() if name != "epoch"}, step)
 
 
 def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callback]) -> Trainer:
@@ -30,7 +41,7 @@ def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callbac
         accelerator="gpu" if device.type == "cuda" else "cpu",
         devices=1,
         precision=_precision(settings.trainer.precision, device),
-        max_steps=settings.trainer.max_steps,
+        # The data have no end, and the last step is ours to see to.
         max_epochs=-1,
         val_check_interval=settings.trainer.validate_every,
         check_val_every_n_epoch=None,
@@ -38,7 +49,8 @@ def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callbac
         log_every_n_steps=LOG_EVERY,
         gradient_clip_val=settings.optimizer.gradient_clip or None,
         deterministic=settings.trainer.deterministic,
-        logger=TensorBoardLogger(run_dir, name=None, version="tensorboard", default_hp_metric=False),
+        logger=RunLogger(run_dir, name=None, version="tensorboard", default_hp_metric=False),
+        plugins=[WholeFiles()],
         callbacks=[*callbacks, *_keeping_and_stopping(settings, run_dir / "checkpoints")],
         default_root_dir=run_dir,
         enable_model_summary=False,
@@ -71,16 +83,13 @@ def _precision(asked: Precision, device: torch.device) -> Literal["32-true", "bf
 
 
 def _keeping_and_stopping(settings: TrainSettings, folder: Path) -> list[Callback]:
-    best = ModelCheckpoint(
-        folder,
-        filename="best",
-        monitor=settings.checkpoint.monitor,
-        mode=settings.checkpoint.mode,
-        save_last=True,
-        auto_insert_metric_name=False,
-        enable_version_counter=False,
-    )
-    callbacks: list[Callback] = [StopOnSignal(folder / "last.ckpt"), ValidateAtTheEnd(), best]
+    steps = settings.trainer
+    callbacks: list[Callback] = [
+        ExactResume(steps.validate_every, steps.max_steps),
+        StopOnSignal(folder / "last.ckpt"),
+        StopAtTheEnd(steps.max_steps),
+        BestAndLast(folder, settings.checkpoint.monitor, settings.checkpoint.mode),
+    ]
     stopping = settings.early_stopping
     if stopping.threshold is not None:
         callbacks.append(
@@ -89,7 +98,7 @@ def _keeping_and_stopping(settings: TrainSettings, folder: Path) -> list[Callbac
                 mode=stopping.mode,
                 stopping_threshold=stopping.threshold,
                 # There is no other reason to stop before the last step; who diverges is told so elsewhere.
-                patience=settings.trainer.max_steps,
+                patience=steps.max_steps,
                 check_finite=False,
             )
         )

@@ -1,0 +1,159 @@
+"""Checkpoint files: written whole or not at all, and read without running anything that lies in them."""
+
+import io
+import os
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+
+from attention_lab.configuration.checking import SettingError
+
+CHECKPOINT_FORMAT = 2
+"""Version of what this project adds to Lightning's checkpoints; 1 could be evaluated, but training could not go on."""
+
+_MOST_PARTS = 1000
+"""Names, numbers and texts that a config may be made of, and characters that a text may have."""
+
+
+class WholeFiles(TorchCheckpointIO):
+    """What Lightning writes and reads checkpoints by."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        write_whole(checkpoint, Path(path))
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        return read_checkpoint(Path(path))
+
+
+def write_whole(content: dict[str, Any], path: Path) -> None:
+    """Writes a checkpoint aside and then puts it in its place.
+
+    Whatever happens in between (a killed process, a full disk, power that fails), under its name lies either the whole
+    new file or the one that was there before.
+
+    Raises:
+        OSError: it cannot be written; nothing of it is left.
+    """
+    serialised = io.BytesIO()
+    torch.save(content, serialised)
+    aside = path.with_name(f".{path.name}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with aside.open("wb") as file:
+            file.write(serialised.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def same_file(source: Path, path: Path) -> None:
+    """Gives a file that is never changed, only ever replaced, a second name, in place of what had that name before."""
+    aside = path.with_name(f".{path.name}.part")
+    aside.unlink(missing_ok=True)
+    try:
+        os.link(source, aside)
+    except OSError:
+        # Not every file system knows second names.
+        aside.write_bytes(source.read_bytes())
+    aside.replace(path)
+
+
+def read_ours(path: Path, setting: str = "checkpoint") -> dict[str, Any]:
+    """Returns what lies in a checkpoint that `train.py` wrote, of this version or an earlier one.
+
+    Args:
+        path: the file.
+        setting: what a user calls it.
+
+    Raises:
+        SettingError: it is missing, broken or foreign.
+    """
+    content = read_checkpoint(path, setting)
+    ours = content.get("attention_lab")
+    if not (
+        isinstance(ours, dict)
+        and isinstance(ours.get("config"), dict)
+        and _is_plain(ours["config"])
+        and isinstance(content.get("state_dict"), dict)
+        and isinstance(content.get("global_step"), int)
+    ):
+        raise SettingError(f"{setting}={path} was not written by attention_lab's train.py")
+    version = ours["format"] if isinstance(ours.get("format"), int) else None
+    known = range(1, CHECKPOINT_FORMAT + 1)
+    if version not in known:
+        raise SettingError(
+            f"{setting}={path} has format {version}; this version reads formats {' and '.join(map(str, known))}"
+        )
+    return content
+
+
+def _is_plain(config: object) -> bool:
+    """Says whether a config is a plain tree of a reasonable size: few bytes can name a list longer than any memory."""
+    unseen, seen = [config], 0
+    while unseen:
+        part = unseen.pop()
+        seen += 1
+        if isinstance(part, dict):
+            unseen += [*part.keys(), *part.values()]
+        elif isinstance(part, list):
+            unseen += part
+        elif isinstance(part, str):
+            if len(part) > _MOST_PARTS:
+                return False
+        elif not (part is None or isinstance(part, float) or (isinstance(part, int) and abs(part) < 2**63)):
+            return False
+        if seen + len(unseen) > _MOST_PARTS:
+            return False
+    return True
+
+
+def read_checkpoint(path: Path, setting: str = "checkpoint") -> dict[str, Any]:
+    """Reads a checkpoint, on the CPU, whoever wrote it: plain types and tensors, or nothing.
+
+    Nothing is read but PyTorch's own archive, uncompressed as `torch.save` writes it: what a file claims to hold cannot
+    be more than the file, and no name in it is called but the few that `weights_only` knows.
+
+    Args:
+        path: the file.
+        setting: what a user calls it.
+
+    Raises:
+        SettingError: it is missing, broken, or no checkpoint.
+    """
+    try:
+        if path.is_dir():
+            inside = path / "checkpoints" / "best.ckpt"
+            hint = f"; try {setting}={inside}" if inside.is_file() else ""
+            raise SettingError(f"{setting}={path} is a folder, not a file{hint}")
+        if not path.exists():
+            raise SettingError(f"{setting}={path} does not exist (looked for it in {Path.cwd()})")
+        if not path.is_file():
+            raise SettingError(f"{setting}={path} is not a regular file")
+        _check_archive(path)
+        with warnings.catch_warnings(action="ignore"):
+            # What PyTorch has to say about a foreign file's format is no help to anybody.
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except SettingError:
+        raise
+    except Exception as error:
+        # There is no end to what a foreign file can make an unpickler raise.
+        raise SettingError(f"{setting}={path} is broken, or is no checkpoint at all") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _check_archive(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise ValueError("compressed")
+    if sum(entry.file_size for entry in entries) > path.stat().st_size:
+        raise ValueError("entries that share their bytes")

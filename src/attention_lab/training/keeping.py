@@ -1,0 +1,54 @@
+"""Which steps of a training stay on disk: the best one and the last one."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+
+from attention_lab.training.checkpoint_file import same_file
+
+
+class BestAndLast(Checkpoint):
+    """Writes `last.ckpt` at the end of every validation, and `best.ckpt` where none before was better.
+
+    Lightning's own callback remembers its files by absolute paths, so that a run which was moved could not go on, and
+    writes what is both best and last twice.
+
+    Args:
+        folder: where to.
+        monitor: the validation scalar that decides.
+        mode: whether less (`min`) or more (`max`) of it is better.
+    """
+
+    def __init__(self, folder: Path, monitor: str, mode: Literal["min", "max"]) -> None:
+        self.folder = folder
+        self.monitor = monitor
+        self.mode = mode
+        self.best: float | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = state_dict["best"]
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking:
+            return
+        score = float(trainer.callback_metrics[self.monitor])
+        last = self.folder / "last.ckpt"
+        if not self._is_best(score):
+            trainer.save_checkpoint(last)
+            return
+        self.best = score
+        best = self.folder / "best.ckpt"
+        # In this order: who goes on from the last step finds the best one of all before it.
+        trainer.save_checkpoint(best)
+        if trainer.is_global_zero:
+            same_file(best, last)
+
+    def _is_best(self, score: float) -> bool:
+        if self.best is None:
+            return True
+        return score < self.best if self.mode == "min" else score > self.best
