@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.multi_head import MultiHeadAttention, divisors
 from attention_lab.attention.projection import Projection
 
 
@@ -39,9 +39,8 @@ class GroupedQueryAttention(MultiHeadAttention):
     ) -> None:
         super().__init__(d_model, num_heads, dropout, scalable_softmax=scalable_softmax, qk_norm=qk_norm)
         if num_kv_heads < 1 or num_heads % num_kv_heads:
-            divisors = [n for n in range(1, num_heads + 1) if num_heads % n == 0]
             raise ValueError(
-                f"num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}; use one of {divisors}"
+                f"num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}; use one of {divisors(num_heads)}"
             )
         self.num_kv_heads = num_kv_heads
         self.w_k = Projection(d_model, num_kv_heads * self.d_k)

@@ -60,8 +60,7 @@ class MultiHeadAttention(nn.Module):
         if d_model < 1:
             raise ValueError(f"d_model={d_model} must be at least 1")
         if num_heads < 1 or d_model % num_heads:
-            divisors = [n for n in range(1, d_model + 1) if d_model % n == 0]
-            raise ValueError(f"num_heads={num_heads} does not divide d_model={d_model}; use one of {divisors}")
+            raise ValueError(f"num_heads={num_heads} does not divide d_model={d_model}; use one of {divisors(d_model)}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout={dropout} is not a probability; use 0 <= dropout < 1")
         self.d_model = d_model
@@ -164,6 +163,12 @@ class MultiHeadAttention(nn.Module):
 
     def _split_heads(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
         return x.unflatten(-1, (-1, self.d_k)).transpose(1, 2)
+
+
+def divisors(number: int) -> list[int]:
+    """Returns what divides a number, ascending."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
 
 
 def spelled_out(mask: Mask | Tensor | None, queries: Tensor, keys: Tensor) -> Bool[Tensor, "..."] | None:

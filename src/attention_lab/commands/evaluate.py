@@ -45,7 +45,6 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
     quiet_libraries()
     device = choose_device(settings.accelerator, "accelerator")
     files = find_checkpoints(settings.checkpoint)
-    (run_dir / "figures").mkdir(exist_ok=True)
     if len(files) > 1:
         compare_checkpoints(files, settings, run_dir, device)
     else:

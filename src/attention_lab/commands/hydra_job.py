@@ -4,8 +4,10 @@
 """
 
 import contextlib
+import errno
 import functools
 import io
+import logging
 import os
 import signal
 import sys
@@ -64,6 +66,8 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str, r
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     _check_flags(sys.argv[1:])
     wants_traceback = os.environ.get(_FULL_ERROR, "0") not in ("", "0")
+    # What cannot be logged is no reason to fill the terminal with tracebacks; what cannot be saved is told.
+    logging.raiseExceptions = False
     # Hydra then hands errors on instead of printing them its own way and exiting with 1.
     os.environ[_FULL_ERROR] = "1"
     for signum in (signal.SIGINT, signal.SIGTERM):
@@ -84,6 +88,10 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str, r
                 _remove_if_unused(run_dir())
             # Here and not further out, since Hydra writes lines of its own about any exception that leaves a job.
             sys.exit(_complain(str(error), wants_traceback))
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            sys.exit(_complain(_no_room(error), wants_traceback, status=1))
         running = False
 
     used = (config_dir, config_name) if resumed is None else (resumed / ".hydra", "config")
@@ -160,11 +168,21 @@ def _check_flags(arguments: list[str]) -> None:
         sys.exit(_complain(f"{flag}: {reason}{hint}", with_traceback=False) if end.code else 0)
 
 
-def _complain(message: str, with_traceback: bool) -> int:
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _no_room(error: OSError) -> str:
+    return (
+        f"hydra.run.dir={run_dir()} cannot be written any more: {error.strerror}; what was written before is whole, so "
+        "that a training can go on from it (resume=FOLDER) once there is room"
+    )
+
+
+def _complain(message: str, with_traceback: bool, status: int = 2) -> int:
     if with_traceback:
         traceback.print_exc()
     print("error:", " ".join(message.split()), file=sys.stderr)
-    return 2
+    return status
 
 
 def _stop(signum: int, _: FrameType | None) -> None:

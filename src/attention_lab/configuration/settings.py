@@ -12,6 +12,10 @@ Component = dict[str, Any]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 
 
+_MOST_SYMBOLS = 2**28
+"""Symbols that a split may have, all sequences together."""
+
+
 @dataclass(frozen=True)
 class DataSettings:
     """What the splits hold.
@@ -51,8 +55,15 @@ class DataSettings:
                 f"max_length={self.max_length} needs as many different symbols; with unique_symbols=true it is at "
                 f"most vocab_size={self.vocab_size}"
             )
-        if self.vocab_size > 10**6:
-            raise ValueError(f"vocab_size={self.vocab_size} is more than a toy task needs; use at most 1000000")
+        for name, most in (("vocab_size", 10**6), ("batch_size", 10**6), ("num_workers", 1024)):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}={getattr(self, name)} is more than a toy task needs; use at most {most}")
+        for name in ("train_size", "validation_size", "test_size"):
+            if getattr(self, name) * self.max_length > _MOST_SYMBOLS:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is too much: with max_length={self.max_length} it may be at most "
+                    f"{_MOST_SYMBOLS // self.max_length}, so that the split fits into memory"
+                )
 
     @property
     def space(self) -> SourceSpace:

@@ -137,4 +137,5 @@ def _alike(given: object, expected: Tensor) -> bool:
         and given.shape == expected.shape
         and given.dtype == expected.dtype
         and given.layout == expected.layout
+        and given.device.type == "cpu"
     )

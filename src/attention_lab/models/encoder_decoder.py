@@ -14,7 +14,15 @@ from attention_lab.attention.projection import Projection
 from attention_lab.models.blocks import CAUSAL, AttentionFactory, DecoderBlock, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.initialisation import draw_xavier
-from attention_lab.models.model import Axis, Intervention, ModelOutput, SequenceModel, attention_maps, most_tokens
+from attention_lab.models.model import (
+    Axis,
+    Intervention,
+    ModelOutput,
+    SequenceModel,
+    attention_maps,
+    check_shape,
+    most_tokens,
+)
 from attention_lab.positions.coordinates import Coordinates, Ruler, num_symbols
 from attention_lab.positions.position import Placed
 from attention_lab.positions.sampling import PositionSampling, ruler_for
@@ -88,8 +96,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         sampling: PositionSampling | None = None,
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers={num_layers} must be at least 1")
+        check_shape(num_layers, num_heads)
         source_position = position(d_model, num_heads=num_heads, causal=False)
         target_position = position(d_model, num_heads=num_heads, causal=True)
         self.source_embedding = Embedding(num_tokens, d_model, dropout, source_position)

@@ -153,6 +153,21 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
         return super().__call__(source, target, need_weights=need_weights, intervention=intervention)
 
 
+def check_shape(num_layers: int, num_heads: int) -> None:
+    """Refuses numbers of layers and heads that no network has, before anything is made of them.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+    for name, number in (("num_layers", num_layers), ("num_heads", num_heads)):
+        if not 1 <= number <= _MOST:
+            raise ValueError(f"{name}={number} must be at least 1, and at most {_MOST}")
+
+
+_MOST = 1000
+"""Layers, and heads, that a network may have."""
+
+
 def most_tokens(network: nn.Module, position: Position) -> int:
     """Returns how many tokens both a position code and every attention of a network have places for."""
     attentions = [module for module in network.modules() if isinstance(module, MultiHeadAttention)]

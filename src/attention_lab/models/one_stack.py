@@ -10,7 +10,7 @@ from attention_lab.attention.projection import Projection
 from attention_lab.models.blocks import AttentionFactory, TransformerBlock
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.initialisation import draw_xavier
-from attention_lab.models.model import SequenceModel, State, most_tokens
+from attention_lab.models.model import SequenceModel, State, check_shape, most_tokens
 from attention_lab.positions.sampling import PositionSampling
 from attention_lab.positions.sinusoidal import PositionalEncoding
 
@@ -54,8 +54,7 @@ class OneStack(SequenceModel[State]):
         sampling: PositionSampling | None = None,
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers={num_layers} must be at least 1")
+        check_shape(num_layers, num_heads)
         code = position(d_model, num_heads=num_heads, causal=self.causal)
         self.embedding = Embedding(num_tokens, d_model, dropout, code)
         self.blocks = nn.ModuleList(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attention_lab.models.embedding import Embedding
-from attention_lab.models.model import AlignmentLayer, Intervention, ModelOutput, SequenceModel
+from attention_lab.models.model import AlignmentLayer, Intervention, ModelOutput, SequenceModel, check_shape
 from attention_lab.positions.absent import NoPosition
 from attention_lab.positions.position import UNLIMITED
 from attention_lab.tasks.vocabulary import PAD
@@ -136,8 +136,7 @@ def recurrent_layers(
     Raises:
         ValueError: `num_layers` is not positive.
     """
-    if num_layers < 1:
-        raise ValueError(f"num_layers={num_layers} must be at least 1")
+    check_shape(num_layers, num_heads=1)
     cells: dict[Cell, type[nn.RNN | nn.LSTM]] = {"rnn": nn.RNN, "lstm": nn.LSTM}
     layers = cells[cell](
         width,

@@ -34,6 +34,7 @@ def save(figure: Figure, file: Path, pdf: bool = False) -> None:
         file: where to, without a suffix.
         pdf: write the PDF, too.
     """
+    file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file.with_name(file.name + ".png"), dpi=150, bbox_inches="tight")
     if pdf:
         # Type 42 keeps letters as letters; the default, type 3, is refused by some publishers.

@@ -153,6 +153,8 @@ def read_checkpoint(path: Path, setting: str = "checkpoint") -> dict[str, Any]:
 def _check_archive(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
+        if archive.testzip() is not None:
+            raise ValueError("a checksum that is wrong")
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise ValueError("compressed")
     if sum(entry.file_size for entry in entries) > path.stat().st_size:

@@ -1,0 +1,165 @@
+"""A training that is killed again and again and goes on each time ends as one that never was: bit for bit."""
+
+import hashlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+ROOT = Path(__file__).parents[2]
+
+# Dropout and drawn positions take random numbers at every step, and epochs of seven batches end in the middle.
+RUN = (
+    "experiment=smoke",
+    "trainer=cpu",
+    "trainer.max_steps=120",
+    "trainer.validate_every=5",
+    "data.train_size=200",
+    "data.batch_size=32",
+    "model.dropout=0.1",
+    "position_sampling.range=64",
+    "callbacks.attention_maps=false",
+)
+
+
+def start(folder: Path, *settings: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *settings],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def begun(process: subprocess.Popen[str]) -> bool:
+    """Waits until training begins; says whether it does."""
+    assert process.stdout is not None
+    return any(line.startswith("Training") for line in process.stdout)
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    said = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, said
+
+
+def content(run: Path, name: str) -> dict[str, Any]:
+    return torch.load(run / "checkpoints" / f"{name}.ckpt", weights_only=True)
+
+
+def digest(part: Any) -> str:
+    """Returns a hash of all numbers in a nested structure."""
+    total = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, dict):
+            for key in sorted(value, key=str):
+                total.update(str(key).encode())
+                add(value[key])
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                add(item)
+        elif isinstance(value, torch.Tensor):
+            total.update(value.numpy().tobytes())
+        else:
+            total.update(repr(value).encode())
+
+    add(part)
+    return total.hexdigest()
+
+
+def state(run: Path, name: str) -> dict[str, str]:
+    """Returns hashes of all that a training consists of."""
+    saved = content(run, name)
+    kept = ("state_dict", "optimizer_states", "lr_schedulers", "global_step")
+    return {part: digest(saved[part]) for part in kept} | {
+        "random": digest(saved["callbacks"]["ExactResume"]),
+        "best": digest(saved["callbacks"]["BestAndLast"]),
+    }
+
+
+def scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """Returns every scalar as it lies on disk, whatever a reader would make of it."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for path in sorted((run / "tensorboard").glob("events*")):
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == "scalars":
+                    number = value.tensor.float_val[0]
+                    found.setdefault(value.tag, []).append((event.step, number))
+    return found
+
+
+def numbers(run: Path) -> dict[str, Any]:
+    metrics = json.loads((run / "metrics.json").read_text())
+    return {name: value for name, value in metrics.items() if name not in ("train/seconds", "checkpoint")}
+
+
+def assert_same(interrupted: Path, whole: Path) -> None:
+    for name in ("last", "best"):
+        assert state(interrupted, name) == state(whole, name)
+    assert numbers(interrupted) == numbers(whole)
+    curves = scalars(interrupted)
+    for tag, points in curves.items():
+        steps = [step for step, _ in points]
+        assert steps == sorted(set(steps)), f"{tag} goes back, or has a step twice"
+    assert curves == scalars(whole)
+    assert not list(interrupted.rglob("*.part"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    finish(start(folder, *RUN, "hydra.run.dir=run"))
+    return folder / "run"
+
+
+def kill_until_done(folder: Path, kills: int, seed: int, pause: float) -> Counter[str]:
+    """Trains in a folder, killed at random moments, until there were enough kills; then lets it finish."""
+    chance = random.Random(seed)
+    happened = Counter[str]()
+    settings = [*RUN, "hydra.run.dir=run"]
+    while happened["killed"] < kills:
+        with start(folder, *settings) as process:
+            assert begun(process)
+            settings = ["resume=run"]
+            time.sleep(chance.uniform(0, pause))
+            process.send_signal(signal.SIGKILL)
+        if process.returncode == 0:
+            break
+        happened["killed"] += 1
+    finish(start(folder, *settings))
+    return happened
+
+
+def test_three_kills_change_nothing(whole, tmp_path):
+    assert kill_until_done(tmp_path, kills=3, seed=1, pause=1.5)["killed"] == 3
+    assert_same(tmp_path / "run", whole)
+
+
+@pytest.mark.slow
+def test_twenty_kills_change_nothing(whole, tmp_path):
+    assert kill_until_done(tmp_path, kills=20, seed=2, pause=0.6)["killed"] == 20
+    assert_same(tmp_path / "run", whole)
+
+
+@pytest.mark.parametrize("moment", ["step     5 ", "step    60 "])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_changes_nothing(whole, tmp_path, signum, moment):
+    with start(tmp_path, *RUN, "hydra.run.dir=run") as process:
+        assert process.stdout is not None
+        assert any(line.startswith(moment) for line in process.stdout)
+        process.send_signal(signum)
+        process.communicate(timeout=30)
+    assert process.returncode == 128 + signum
+    finish(start(tmp_path, "resume=run"))
+    assert_same(tmp_path / "run", whole)
