@@ -1,0 +1,141 @@
+"""Which run goes on, with what, and what is refused. That nothing is lost, tests/reliability shows."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from attention_lab.commands.run_folder import held
+
+ROOT = Path(__file__).parents[2]
+
+SMALL = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=10", "callbacks.attention_maps=false")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    arguments = [sys.executable, str(ROOT / "train.py"), *SMALL, "hydra.run.dir=run"]
+    subprocess.run(arguments, cwd=folder, check=True, capture_output=True)
+    return folder / "run"
+
+
+@pytest.fixture
+def run(command, trained) -> Path:  # noqa: ARG001 - the command's fixture chooses an empty folder
+    shutil.copytree(trained, "run")
+    return Path("run")
+
+
+def refusal(command, capsys, *settings: str) -> str:
+    capsys.readouterr()
+    assert command("train.py", *settings) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_a_run_goes_on_in_its_folder_with_its_config(command, run):
+    before = (run / ".hydra/overrides.yaml").read_text()
+    assert command("train.py", "resume=run", "trainer.max_steps=20") == 0
+    assert json.loads((run / "metrics.json").read_text())["train/steps"] == 20
+    last = torch.load(run / "checkpoints/last.ckpt", weights_only=True)
+    assert last["global_step"] == 20
+    config = last["attention_lab"]["config"]
+    assert "resume" not in config
+    written = yaml.safe_load((run / ".hydra/config.yaml").read_text())
+    assert written == config
+    assert (run / ".hydra/overrides.yaml").read_text() == before
+    assert "going on from run/checkpoints/last.ckpt" in (run / "train.log").read_text()
+    # And once more, from what the second part has left.
+    assert command("train.py", "resume=run", "trainer.max_steps=30") == 0
+    assert not Path("outputs").exists()
+
+
+def test_a_moved_run_goes_on_where_it_lies_now(command, run):
+    best = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["callbacks"]["BestAndLast"]["best"]
+    run.rename("elsewhere")
+    assert command("train.py", "resume=elsewhere", "trainer.max_steps=20") == 0
+    assert not Path("run").exists()
+    after = torch.load("elsewhere/checkpoints/last.ckpt", weights_only=True)
+    assert after["callbacks"]["BestAndLast"]["best"] <= best
+
+
+def test_the_latest_run_is_the_one_that_was_written_to_last(command):
+    for name in ("b", "a"):
+        assert command("train.py", *SMALL, f"hydra.run.dir=outputs/train/{name}") == 0
+    assert command("train.py", "resume=latest", "trainer.max_steps=20") == 0
+    steps = {name: json.loads(Path(f"outputs/train/{name}/metrics.json").read_text())["train/steps"] for name in "ab"}
+    assert steps == {"a": 20, "b": 10}
+
+
+def test_a_run_without_a_checkpoint_begins_anew(command, run):
+    whole = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    for path in [*run.glob("checkpoints/*"), run / "metrics.json"]:
+        path.unlink()
+    assert command("train.py", "resume=run") == 0
+    again = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+    assert all(torch.equal(again[name], value) for name, value in whole.items())
+
+
+@pytest.mark.parametrize(
+    ("settings", "named", "hint"),
+    [
+        ("resume=nowhere", "resume=nowhere", "does not exist"),
+        ("resume=run/checkpoints/last.ckpt", "resume=run/checkpoints/last.ckpt", "init_from="),
+        ("resume=run/checkpoints", "resume=run/checkpoints", "not the folder of a run"),
+        ("resume=latest", "resume=latest", "no run"),
+        ("resume=run", "trainer.max_steps=10", "ask for more"),
+        ("resume=run trainer.max_steps=5", "trainer.max_steps=5", "10 steps"),
+        ("resume=run trainer.max_steps=20 optimizer.learning_rate=1", "optimizer.learning_rate=1", "it was 0.0"),
+        ("resume=run trainer.max_steps=20 seed=3", "seed=3", "it was 0"),
+        ("resume=run trainer.max_steps=20 model.d_model=8", "model.d_model=8", "cannot change"),
+        ("resume=run task=copy", "task=copy", "cannot change"),
+        ("resume=run trainer.max_step=20", "trainer.max_step=20", "trainer.max_steps"),
+        ("resume=run hydra.run.dir=other", "hydra.run.dir=other", "resume=run"),
+        ("-m resume=run seed=1,2", "resume=run", "leave -m out"),
+        ("resume=run trainer.max_steps=20 init_from=run/checkpoints/best.ckpt", "init_from=", "resume="),
+        ("hydra.run.dir=run", "hydra.run.dir=run", "resume=run"),
+        ("init_from=nowhere.ckpt", "init_from=nowhere.ckpt", "does not exist"),
+        ("init_from=run", "init_from=run", "try init_from=run/checkpoints/best.ckpt"),
+        ("init_from=run/checkpoints/best.ckpt model.d_model=8", "init_from=run/checkpoints/best.ckpt", "same model"),
+        ("init_from=run/train.log", "init_from=run/train.log", "no checkpoint"),
+    ],
+)
+def test_what_cannot_go_on_is_refused_and_nothing_changes(command, run, capsys, settings, named, hint):
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    message = refusal(command, capsys, *settings.split())
+    assert named in message
+    assert hint in message
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_of_an_earlier_format_can_only_lend_its_weights(command, run, capsys):
+    path = run / "checkpoints/last.ckpt"
+    content = torch.load(path, weights_only=True)
+    content["attention_lab"] = {"format": 1, "config": content["attention_lab"]["config"], "solved": None}
+    torch.save(content, path)
+    assert "init_from=" in refusal(command, capsys, "resume=run", "trainer.max_steps=20")
+    assert command("train.py", *SMALL, f"init_from={path}", "hydra.run.dir=second") == 0
+    assert command("evaluate.py", f"checkpoint={path}", "lengths=[3]", "hydra.run.dir=results") == 0
+
+
+def test_a_run_that_goes_on_in_another_process_is_left_alone(command, run, capsys):
+    with held(run.absolute()):
+        assert "another process" in refusal(command, capsys, "resume=run", "trainer.max_steps=20")
+
+
+def test_other_weights_to_begin_with_are_the_ones_it_begins_with(command, run):
+    first = torch.load(run / "checkpoints/best.ckpt", weights_only=True)
+    settings = ("trainer.max_steps=1", "optimizer.learning_rate=1e-12", "optimizer.final_learning_rate=0")
+    arguments = (*SMALL, *settings, "seed=5", "init_from=run/checkpoints/best.ckpt", "hydra.run.dir=second")
+    assert command("train.py", *arguments) == 0
+    second = torch.load("second/checkpoints/best.ckpt", weights_only=True)
+    assert second["global_step"] == 1
+    assert second["attention_lab"]["config"]["init_from"] == "run/checkpoints/best.ckpt"
+    for name, value in first["state_dict"].items():
+        torch.testing.assert_close(second["state_dict"][name], value, rtol=0, atol=1e-6)
