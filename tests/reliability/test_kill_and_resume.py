@@ -1,5 +1,6 @@
 """A training that is killed again and again and goes on each time ends as one that never was: bit for bit."""
 
+import functools
 import hashlib
 import json
 import random
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 # Dropout and drawn positions take random numbers at every step, and epochs of seven batches end in the middle.
 RUN = (
     "experiment=smoke",
-    "trainer=cpu",
-    "trainer.max_steps=120",
+    "trainer.accelerator=cpu",
+    "trainer.max_steps=60",
     "trainer.validate_every=5",
     "data.train_size=200",
     "data.batch_size=32",
@@ -117,49 +118,63 @@ def assert_same(interrupted: Path, whole: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    finish(start(folder, *RUN, "hydra.run.dir=run"))
-    return folder / "run"
+def whole(tmp_path_factory) -> Callable[[int], Path]:
+    """Returns the folder of a training in so many processes that nothing has stopped."""
+
+    @functools.cache
+    def trained(processes: int) -> Path:
+        folder = tmp_path_factory.mktemp("whole")
+        finish(start(folder, *RUN, f"trainer.devices={processes}", "hydra.run.dir=run"))
+        return folder / "run"
+
+    return trained
 
 
-def kill_until_done(folder: Path, kills: int, seed: int, pause: float) -> Counter[str]:
-    """Trains in a folder, killed at random moments, until there were enough kills; then lets it finish."""
+def kill_until_done(folder: Path, processes: int, kills: int, seed: int, pause: float) -> int:
+    """Trains in a folder, killed at random moments, until there were enough kills; then lets it finish.
+
+    Returns:
+        How often it was killed in the middle of its training.
+    """
     chance = random.Random(seed)
-    happened = Counter[str]()
-    settings = [*RUN, "hydra.run.dir=run"]
-    while happened["killed"] < kills:
+    killed = 0
+    settings = [*RUN, f"trainer.devices={processes}", "hydra.run.dir=run"]
+    while killed < kills:
         with start(folder, *settings) as process:
             assert begun(process)
             settings = ["resume=run"]
             time.sleep(chance.uniform(0, pause))
             process.send_signal(signal.SIGKILL)
         if process.returncode == 0:
-            break
-        happened["killed"] += 1
+            return killed
+        killed += 1
     finish(start(folder, *settings))
-    return happened
+    return killed
 
 
 def test_three_kills_change_nothing(whole, tmp_path):
-    assert kill_until_done(tmp_path, kills=3, seed=1, pause=1.5)["killed"] == 3
-    assert_same(tmp_path / "run", whole)
+    assert kill_until_done(tmp_path, processes=1, kills=3, seed=1, pause=0.7) == 3
+    assert_same(tmp_path / "run", whole(1))
 
 
 @pytest.mark.slow
-def test_twenty_kills_change_nothing(whole, tmp_path):
-    assert kill_until_done(tmp_path, kills=20, seed=2, pause=0.6)["killed"] == 20
-    assert_same(tmp_path / "run", whole)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_twenty_kills_change_nothing(whole, tmp_path, processes):
+    # The first half second of two processes goes into finding each other.
+    assert kill_until_done(tmp_path, processes, kills=20, seed=2, pause=0.3 * processes) == 20
+    assert_same(tmp_path / "run", whole(processes))
 
 
-@pytest.mark.parametrize("moment", ["step     5 ", "step    60 "])
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_changes_nothing(whole, tmp_path, signum, moment):
-    with start(tmp_path, *RUN, "hydra.run.dir=run") as process:
+@pytest.mark.parametrize(
+    ("signum", "moment", "processes"),
+    [(signal.SIGTERM, "step     5 ", 1), (signal.SIGINT, "step    30 ", 1), (signal.SIGTERM, "step    30 ", 2)],
+)
+def test_a_signal_changes_nothing(whole, tmp_path, signum, moment, processes):
+    with start(tmp_path, *RUN, f"trainer.devices={processes}", "hydra.run.dir=run") as process:
         assert process.stdout is not None
         assert any(line.startswith(moment) for line in process.stdout)
         process.send_signal(signum)
         process.communicate(timeout=30)
     assert process.returncode == 128 + signum
     finish(start(tmp_path, "resume=run"))
-    assert_same(tmp_path / "run", whole)
+    assert_same(tmp_path / "run", whole(processes))

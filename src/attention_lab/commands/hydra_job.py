@@ -23,7 +23,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from attention_lab.commands.overrides import check_choices, check_no_choice, explain
-from attention_lab.commands.run_folder import refuse_used, resumed_run
+from attention_lab.commands.processes import ProcessLost, rank, started_by_another
+from attention_lab.commands.run_folder import refuse_used, resumed_run, value_of
 from attention_lab.configuration.checking import SettingError
 from attention_lab.signals import Interrupted
 
@@ -88,6 +89,8 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str, r
                 _remove_if_unused(run_dir())
             # Here and not further out, since Hydra writes lines of its own about any exception that leaves a job.
             sys.exit(_complain(str(error), wants_traceback))
+        except ProcessLost as error:
+            sys.exit(_complain(str(error), wants_traceback, status=1))
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
@@ -113,12 +116,20 @@ def _resumed(config_dir: Path, config_name: str, wants_traceback: bool) -> Path 
     """
     arguments = sys.argv[1:]
     try:
-        refuse_used(arguments)
+        if rank() == 0:
+            refuse_used(arguments)
         resumed = resumed_run(arguments)
+        if resumed is None and started_by_another() and value_of("hydra.run.dir", arguments) is None:
+            raise SettingError(
+                "hydra.run.dir is missing: where torchrun or srun starts the processes, name one folder for all of them"
+            )
         if resumed is not None:
             check_no_choice(arguments, config_dir, config_name)
     except SettingError as error:
         sys.exit(_complain(str(error), wants_traceback))
+    if rank() > 0:
+        # The first process writes the config and the log.
+        sys.argv[1:] += ["hydra.output_subdir=null", "hydra/job_logging=disabled"]
     if resumed is not None:
         sys.argv[1:] = [
             *(text for text in arguments if not text.startswith("resume=")),
@@ -128,7 +139,7 @@ def _resumed(config_dir: Path, config_name: str, wants_traceback: bool) -> Path 
             "hydra.output_subdir=null",
             f"hydra.job.name={config_name}",
             f"hydra.searchpath=['file://{config_dir}']",
-            "hydra/job_logging=plain",
+            f"hydra/job_logging={'plain' if rank() == 0 else 'disabled'}",
         ]
     return resumed
 
@@ -181,7 +192,9 @@ def _no_room(error: OSError) -> str:
 def _complain(message: str, with_traceback: bool, status: int = 2) -> int:
     if with_traceback:
         traceback.print_exc()
-    print("error:", " ".join(message.split()), file=sys.stderr)
+    if rank() == 0:
+        # The others say the same.
+        print("error:", " ".join(message.split()), file=sys.stderr)
     return status
 
 

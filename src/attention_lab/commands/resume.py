@@ -23,13 +23,14 @@ _MAY_CHANGE = (
 """Settings, or sections, that decide when a run ends and how it is watched, but not what its steps are."""
 
 
-def prepare(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Path | None:
+def prepare(settings: TrainSettings, config: dict[str, Any], run_dir: Path, writes: bool = True) -> Path | None:
     """Makes a run's folder ready to go on in: what was logged after its last checkpoint is going to be logged again.
 
     Args:
         settings: what is asked for now.
         config: the same as plain types.
         run_dir: the run's folder.
+        writes: whether this process is the one that changes files.
 
     Returns:
         The checkpoint to go on from; None if the run was stopped before it had one, and begins anew.
@@ -41,7 +42,8 @@ def prepare(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> P
     if not last.exists():
         if (run_dir / "checkpoints" / "best.ckpt").exists():
             raise SettingError(f"resume={settings.resume} has lost its checkpoints/last.ckpt")
-        forget_after(run_dir / "tensorboard", -1)
+        if writes:
+            forget_after(run_dir / "tensorboard", -1)
         return None
     content = read_ours(last, "resume")
     ours = content["attention_lab"]
@@ -57,6 +59,8 @@ def prepare(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> P
             f"trainer.max_steps={asked} leaves nothing to do: resume={settings.resume} has done {done} steps; ask for "
             "more"
         )
+    if not writes:
+        return last
     forget_after(run_dir / "tensorboard", done)
     if flat(ours["config"]) != flat(config):
         write_text(yaml.safe_dump(config, sort_keys=False), run_dir / ".hydra" / "config.yaml")

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -13,6 +14,7 @@ from attention_lab.callbacks.alignment import AlignmentMonitor
 from attention_lab.callbacks.attention_maps import AttentionMaps
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
+from attention_lab.commands.processes import companions, rank
 from attention_lab.commands.resume import prepare, take_weights
 from attention_lab.commands.run_folder import held, holds_run
 from attention_lab.commands.terminal import quiet_libraries, shown
@@ -45,13 +47,17 @@ def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Non
     Raises:
         SettingError: the settings do not fit together, or not this machine, or not the run that is to go on.
     """
+    own = {name: value for name, value in config.items() if name != "resume"}
+    if rank() > 0:
+        _train(settings, own, run_dir)
+        return
     with held(run_dir):
-        _train(settings, {name: value for name, value in config.items() if name != "resume"}, run_dir)
+        if settings.resume is None and holds_run(run_dir):
+            raise SettingError(f"hydra.run.dir={run_dir} holds a run already; choose a new folder")
+        _train(settings, own, run_dir)
 
 
 def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> None:
-    if settings.resume is None and holds_run(run_dir):
-        raise SettingError(f"hydra.run.dir={run_dir} holds a run already; choose a new folder")
     quiet_libraries()
     seed_everything(settings.seed, verbose=False)
     task = build_task(settings.task)
@@ -68,15 +74,24 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> No
     parts = 1 if device.type == "cuda" else 3
     data = build_data(task, settings.data, settings.seed, parts=parts)
     module = _training(network, settings, config)
-    trainer = make_trainer(settings, run_dir, _callbacks(settings, data, network))
-    last = None if settings.resume is None else prepare(settings, config, run_dir)
+    last = None if settings.resume is None else prepare(settings, config, run_dir, writes=rank() == 0)
+    if rank() > 0:
+        # What it drops, and where its sequences are, is its own.
+        torch.manual_seed(settings.seed + rank())
     log.info(
         "Training %s: %d weights%s.",
         task.name,
         sum(weights.numel() for weights in network.parameters()),
         "" if last is None else f", going on from {shown(last)}",
     )
-    trainer.fit(module, data, ckpt_path=last, weights_only=True)
+    with companions(settings.trainer.devices, {**config, "resume": settings.resume}, str(run_dir)):
+        trainer = make_trainer(settings, run_dir, _callbacks(settings, data, network))
+        trainer.fit(module, data, ckpt_path=last, weights_only=True)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        # What is scored from here on, one process scores alone.
+        torch.distributed.destroy_process_group()
+    if rank() > 0:
+        return
 
     best = run_dir / "checkpoints" / "best.ckpt"
     trained = load_trained(best)

@@ -135,6 +135,8 @@ class TrainerSettings:
         precision: `auto` is bf16-mixed on a GPU that can, else 32-true.
         max_steps: optimiser steps at most.
         validate_every: steps between validations.
+        devices: processes that train together, each on a GPU of its own or on the CPU; each takes a share of every
+            batch.
         deterministic: use only reproducible kernels, also on a GPU.
     """
 
@@ -143,10 +145,12 @@ class TrainerSettings:
     max_steps: int
     validate_every: int
     deterministic: bool
+    # Earlier checkpoints know nothing of it.
+    devices: int = 1
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "max_steps")
-        _at_least(1, self, "validate_every")
+        for name in ("max_steps", "validate_every", "devices"):
+            _at_least(1, self, name)
 
 
 Monitor = Literal["val/loss", "val/token_accuracy", "val/exact_match", "val/alignment_hit_rate", "val/alignment_mass"]
@@ -236,6 +240,11 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        if self.trainer.devices > min(self.data.batch_size, self.data.train_size):
+            raise ValueError(
+                f"trainer.devices={self.trainer.devices} is more than there are sequences in a batch; use at most "
+                f"{min(self.data.batch_size, self.data.train_size)}"
+            )
         if self.init_from is not None and self.resume is not None:
             raise ValueError(
                 f"init_from={self.init_from} starts a new run, but resume={self.resume} goes on with an old one"

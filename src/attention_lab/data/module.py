@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from attention_lab.data.batches import Batch, LikeLengths, SequenceRows
 from attention_lab.data.sampler import EndlessBatches
@@ -60,20 +60,29 @@ class SequenceData(LightningDataModule):
 
     def loader(self, split: Split) -> DataLoader[Batch]:
         """Returns a split in batches of like lengths, always in the same order."""
-        rows = self.rows(split)
-        return self._loader(rows, BatchSampler(SequentialSampler(rows), self.batch_size, drop_last=False))
+        return self._in_order(split, (0, 1))
 
     def train_dataloader(self) -> DataLoader[Sequence[Batch]]:
         """Returns random batches of the training split without end, each as parts of like lengths.
 
-        It begins with the batch of the trainer's next step, where there is a trainer.
+        It begins with the batch of the trainer's next step, where there is a trainer, and deals its process's share.
         """
         rows = self.rows("train")
         step = 0 if self.trainer is None else self.trainer.global_step
-        return self._loader(LikeLengths(rows, self.parts), EndlessBatches(rows, self.batch_size, self.seed, step))
+        batches = EndlessBatches(rows, self.batch_size, self.seed, step, self._share)
+        return self._loader(LikeLengths(rows, self.parts), batches)
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        return self.loader("validation")
+        """Returns the process's share of the validation split, every row of which belongs to exactly one."""
+        return self._in_order("validation", self._share)
+
+    @property
+    def _share(self) -> tuple[int, int]:
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+
+    def _in_order(self, split: Split, share: tuple[int, int]) -> DataLoader[Batch]:
+        rows = self.rows(split)
+        return self._loader(rows, BatchSampler(range(share[0], len(rows), share[1]), self.batch_size, drop_last=False))
 
     def _loader(self, rows: Dataset[Any], batches: Sampler[list[int]]) -> DataLoader[Any]:
         return DataLoader(

@@ -14,28 +14,42 @@ class EndlessBatches(Sampler[list[int]]):
     The n-th batch depends on the seed and on n alone, so that a training can go on from any step as if it had never
     stopped. An epoch's last batch is smaller where the rows do not divide.
 
+    Several processes that train together deal each a share of every batch. A batch with fewer rows than processes is
+    then left out.
+
     Args:
         rows: what to deal, at least one.
         batch_size: rows a batch.
         seed: decides the order.
         first: the number of the first batch to deal.
+        share: which of the processes this is, from 0, and how many there are.
+
+    Raises:
+        ValueError: there are more processes than rows in any batch.
     """
 
-    def __init__(self, rows: Sized, batch_size: int, seed: int, first: int = 0) -> None:
+    def __init__(
+        self, rows: Sized, batch_size: int, seed: int, first: int = 0, share: tuple[int, int] = (0, 1)
+    ) -> None:
         self.rows = rows
         self.batch_size = batch_size
         self.seed = seed
         self.first = first
+        self.process, self.num_processes = share
+        if min(len(rows), batch_size) < self.num_processes:
+            raise ValueError(f"batches of {min(len(rows), batch_size)} rows do not go round {share[1]} processes")
 
     @property
     def batches_per_epoch(self) -> int:
         """How many batches deal every row once."""
-        return -(-len(self.rows) // self.batch_size)
+        full, rest = divmod(len(self.rows), self.batch_size)
+        return full + (rest >= self.num_processes)
 
     def __iter__(self) -> Iterator[list[int]]:
         first_epoch, place = divmod(self.first, self.batches_per_epoch)
         for epoch in itertools.count(first_epoch):
             order = random_bits(len(self.rows), self.seed, epoch).argsort(kind="stable")
-            for begin in range(place * self.batch_size, len(order), self.batch_size):
-                yield order[begin : begin + self.batch_size].tolist()
+            for number in range(place, self.batches_per_epoch):
+                batch = order[number * self.batch_size : (number + 1) * self.batch_size]
+                yield batch[self.process :: self.num_processes].tolist()
             place = 0

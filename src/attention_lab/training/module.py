@@ -101,11 +101,19 @@ class SequenceTraining(LightningModule):
     def training_step(self, batch: Sequence[Batch], batch_idx: int) -> Tensor:
         """Returns the mean loss over the tokens of all parts of the batch."""
         loss = batch_loss(lambda source, target: self.network(source, target).logits, batch)
+        if self.trainer.world_size > 1:
+            loss = loss * self._weight(batch)
         if self._is_logged:
             # Not at every step, since a GPU has to wait for each number that is looked at.
-            self._refuse_to_diverge("training loss", self.trainer.global_step + 1, loss)
-            self._write({"train/loss": loss})
+            whole = self.trainer.strategy.reduce(loss.detach(), reduce_op="mean")
+            self._refuse_to_diverge("training loss", self.trainer.global_step + 1, whole)
+            self._write({"train/loss": whole})
         return loss
+
+    def _weight(self, batch: Sequence[Batch]) -> Tensor:
+        """Returns what this process's share counts, so that the mean over processes is the mean over all tokens."""
+        tokens = torch.stack([(part.labels != PAD).sum() for part in batch]).sum().float()
+        return tokens / self.trainer.strategy.reduce(tokens.clone(), reduce_op="mean")
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self._is_logged:

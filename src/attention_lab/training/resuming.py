@@ -11,8 +11,8 @@ from torch import Tensor
 class ExactResume(Callback):
     """Keeps, in every checkpoint, what Lightning does not, and puts it back.
 
-    That is the state of the random numbers, and which validation was the last. The data need nothing: what comes next
-    is decided by the number of the step. All events that lead to a checkpoint are on disk before it is.
+    That is the state of every process's random numbers, and which validation was the last. The data need nothing: what
+    comes next is decided by the number of the step. All events that lead to a checkpoint are on disk before it is.
 
     Args:
         validate_every: steps between validations.
@@ -23,10 +23,10 @@ class ExactResume(Callback):
         self.validate_every = validate_every
         self.max_steps = max_steps
         self.validated = 0
-        self._random: dict[str, Any] | None = None
+        self._random: list[dict[str, Any]] | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"random": _random_state(), "validated": self.validated}
+        return {"random": _random_states(), "validated": self.validated}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._random = state_dict["random"]
@@ -50,7 +50,9 @@ class ExactResume(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._random is None:
             return
-        _restore(self._random)
+        # Where there are more processes than before, their numbers are their own from here on.
+        if trainer.global_rank < len(self._random):
+            _restore(self._random[trainer.global_rank])
         step = trainer.global_step
         due = step == self.max_steps or step % self.validate_every == 0
         if step and due and self.validated != step:
@@ -63,9 +65,15 @@ class ExactResume(Callback):
         self.validated = trainer.global_step
 
 
-def _random_state() -> dict[str, Any]:
+def _random_states() -> list[dict[str, Any]]:
+    """Returns the state of every process's random numbers."""
     cuda = [torch.cuda.get_rng_state(device) for device in range(torch.cuda.device_count())]
-    return {"cpu": torch.get_rng_state(), "cuda": cuda}
+    own = {"cpu": torch.get_rng_state(), "cuda": cuda}
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return [own]
+    states: list[dict[str, Any]] = [own] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(states, own)
+    return states
 
 
 def _restore(state: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from attention_lab.signals import Interrupted
@@ -48,7 +49,9 @@ class StopOnSignal(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        self._stop_if_told(trainer)
+        # Several processes may have validation batches of different number.
+        if trainer.world_size == 1:
+            self._stop_if_told(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._stop_if_told(trainer)
@@ -71,13 +74,22 @@ class StopOnSignal(Callback):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _stop_if_told(self, trainer: Trainer) -> None:
-        if self._received is None:
+        received = self._agreed(trainer)
+        if received is None:
             return
         # Who has diverged without having noticed yet must not lose what was still good.
         if all(bool(weights.isfinite().all()) for weights in trainer.lightning_module.state_dict().values()):
             trainer.save_checkpoint(self.checkpoint)
             log.info("Interrupted after step %d; wrote %s.", trainer.global_step, self.checkpoint)
-        raise Interrupted(self._received)
+        raise Interrupted(received)
+
+    def _agreed(self, trainer: Trainer) -> int | None:
+        """Returns the signal that this process received, or another one: all stop at the same step or none does."""
+        if trainer.world_size == 1:
+            return self._received
+        numbers = torch.tensor(self._received or 0, device=trainer.strategy.root_device)
+        torch.distributed.all_reduce(numbers, torch.distributed.ReduceOp.MAX)
+        return int(numbers) or None
 
 
 class StopAtTheEnd(Callback):

@@ -39,7 +39,10 @@ def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callbac
     device = choose_device(settings.trainer.accelerator)
     return Trainer(
         accelerator="gpu" if device.type == "cuda" else "cpu",
-        devices=1,
+        devices=settings.trainer.devices,
+        strategy="ddp" if settings.trainer.devices > 1 else "auto",
+        # The data deal each process its share.
+        use_distributed_sampler=False,
         precision=_precision(settings.trainer.precision, device),
         # The data have no end, and the last step is ours to see to.
         max_epochs=-1,
