@@ -109,8 +109,11 @@ def _watch(others: list[subprocess.Popen[str]], over: threading.Event) -> None:
 
 def _lost(others: list[subprocess.Popen[str]]) -> ProcessLost | None:
     # A signal to all of them ends each in its own time, with its own status.
-    over = [(number, each.poll()) for number, each in enumerate(others, 1) if each.poll() not in (None, 0, 130, 143)]
-    return ProcessLost(len(others) + 1, *over[0]) if over else None
+    for number, process in enumerate(others, 1):
+        status = process.poll()
+        if status not in (None, 0, 130, 143):
+            return ProcessLost(len(others) + 1, number, status)
+    return None
 
 
 def _end(process: subprocess.Popen[str]) -> None:
