@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, seed_everything
+from lightning.pytorch import Callback, Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from attention_lab.callbacks.alignment import AlignmentMonitor
@@ -69,9 +69,8 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> No
     _check_monitors(settings, network)
     if settings.init_from is not None:
         take_weights(network, settings.init_from)
-    device = choose_device(settings.trainer.accelerator)
     # A CPU saves what it does not pad; a GPU has to wait for every part.
-    parts = 1 if device.type == "cuda" else 3
+    parts = 1 if choose_device(settings.trainer.accelerator).type == "cuda" else 3
     data = build_data(task, settings.data, settings.seed, parts=parts)
     module = _training(network, settings, config)
     last = None if settings.resume is None else prepare(settings, config, run_dir, writes=rank() == 0)
@@ -90,12 +89,17 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> No
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         # What is scored from here on, one process scores alone.
         torch.distributed.destroy_process_group()
-    if rank() > 0:
-        return
+    if rank() == 0:
+        _report(trainer, module, data, settings, run_dir)
 
+
+def _report(
+    trainer: Trainer, module: SequenceTraining, data: SequenceData, settings: TrainSettings, run_dir: Path
+) -> None:
+    """Scores the best checkpoint and writes down what was reached."""
     best = run_dir / "checkpoints" / "best.ckpt"
     trained = load_trained(best)
-    scores = test_scores(trained.network, data, device)
+    scores = test_scores(trained.network, data, choose_device(settings.trainer.accelerator))
     metrics = {
         **scores.figures,
         "train/steps": trainer.global_step,
@@ -106,7 +110,7 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> No
     write_json(metrics, run_dir / "metrics.json")
     assert isinstance(trainer.logger, TensorBoardLogger)
     known = {name: value for name, value in scores.figures.items() if value is not None}
-    trainer.logger.log_hyperparams(flat_settings(config), known, trainer.global_step)
+    trainer.logger.log_hyperparams(flat_settings(module.config), known, trainer.global_step)
     trainer.logger.finalize("success")
     _say_what_was_reached(scores, metrics, trained.step, run_dir)
 
