@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.attention.sliding_window import SlidingWindowAttention
 from attention_lab.compatibility import check_sequences
-from attention_lab.composition import build_data, build_network, build_task
+from attention_lab.composition import build_data, build_network, build_task, sketch_network
 from attention_lab.configuration.checking import SettingError, build
 from attention_lab.configuration.settings import Component, DataSettings, TrainSettings
 from attention_lab.data.module import SequenceData
@@ -338,3 +338,22 @@ def test_sequences_beyond_the_positions_are_refused(max_length: int) -> None:
     assert str(refusal.value).startswith(f"data.max_length={max_length} ")
     assert f"{max_length + 1} tokens" in str(refusal.value)
     assert "position.max_len=17" in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["encoder_decoder", "encoder_only", "lstm_attention"])
+def test_a_sketch_has_the_shapes_of_the_network_and_takes_nothing(name):
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = OmegaConf.to_container(compose("train", [f"model={name}"]), resolve=True)
+    settings = build(TrainSettings, config, "")
+    state = torch.get_rng_state()
+    sketch = sketch_network(settings.model, settings.attention, settings.position, settings.data)
+    assert torch.equal(torch.get_rng_state(), state)
+    made = build_network(settings.model, settings.attention, settings.position, settings.data)
+    assert {part.device.type for part in sketch.state_dict().values()} == {"meta"}
+    shapes = [{name: part.shape for name, part in each.state_dict().items()} for each in (sketch, made)]
+    assert shapes[0] == shapes[1]
+
+
+def test_a_network_that_no_memory_holds_is_refused():
+    with pytest.raises(SettingError, match=r"^model: this network takes .* GiB to be trained"):
+        network(model={**MODEL, "d_model": 5 * 10**8})

@@ -277,3 +277,12 @@ def test_mixed_precision_trains_and_is_scored_in_single_precision(command: Comma
     metrics, report = (json.loads(Path(name).read_text()) for name in ("run/metrics.json", "results/report.json"))
     # To the last digit, since the batches are the same.
     assert {name: report[name] for name in TEST_FIGURES} == {name: metrics[name] for name in TEST_FIGURES}
+
+
+def test_members_of_a_sweep_leave_nothing_to_one_another(command):
+    arguments = ("experiment=smoke", "trainer=cpu", "model.dropout=0.1", "callbacks.num_samples=0")
+    assert command("train.py", "-m", *arguments, "seed=1,2,1", "hydra.sweep.dir=sweep") == 0
+    first, other, again = (json.loads(path.read_text()) for path in sorted(Path("sweep").glob("*/metrics.json")))
+    for metrics in (first, other, again):
+        del metrics["train/seconds"], metrics["checkpoint"]
+    assert first == again != other

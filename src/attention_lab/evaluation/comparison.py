@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from attention_lab.configuration.flat import flat_settings
 from attention_lab.evaluation.checkpoint import Solved
 
-_SAME_BY_DESIGN = ("seed", "trainer.accelerator", "data.num_workers")
+_SAME_BY_DESIGN = ("seed", "trainer.accelerator", "trainer.devices", "data.num_workers")
 """Settings that tell no kind of run from another."""
 
 
