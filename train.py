@@ -4,7 +4,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from attention_lab.commands.hydra_job import plain, run, run_dir
+from attention_lab.commands.hydra_job import plain, record, run, run_dir
 from attention_lab.configuration.checking import build
 from attention_lab.configuration.settings import TrainSettings
 
@@ -15,7 +15,7 @@ def main(config: DictConfig) -> None:
 
     from attention_lab.commands.train import train
 
-    train(settings, plain(config), run_dir())
+    train(settings, plain(config), run_dir(), record())
 
 
 if __name__ == "__main__":

@@ -100,6 +100,7 @@ def test_a_run_without_a_checkpoint_begins_anew(command, run):
         ("-m resume=run seed=1,2", "resume=run", "leave -m out"),
         ("resume=run trainer.max_steps=20 init_from=run/checkpoints/best.ckpt", "init_from=", "resume="),
         ("hydra.run.dir=run", "hydra.run.dir=run", "resume=run"),
+        ("++resume=run trainer.max_steps=20", "resume=run", "just so"),
         ("init_from=nowhere.ckpt", "init_from=nowhere.ckpt", "does not exist"),
         ("init_from=run", "init_from=run", "try init_from=run/checkpoints/best.ckpt"),
         ("init_from=run/checkpoints/best.ckpt model.d_model=8", "init_from=run/checkpoints/best.ckpt", "same model"),
@@ -139,3 +140,49 @@ def test_other_weights_to_begin_with_are_the_ones_it_begins_with(command, run):
     assert second["attention_lab"]["config"]["init_from"] == "run/checkpoints/best.ckpt"
     for name, value in first["state_dict"].items():
         torch.testing.assert_close(second["state_dict"][name], value, rtol=0, atol=1e-6)
+
+
+def test_a_run_with_other_weights_to_begin_with_goes_on_with_its_own(command, run):  # noqa: ARG001
+    assert command("train.py", *SMALL, "init_from=run/checkpoints/best.ckpt", "hydra.run.dir=second") == 0
+    shutil.rmtree("run")
+    assert command("train.py", "resume=second", "trainer.max_steps=20") == 0
+    assert torch.load("second/checkpoints/last.ckpt", weights_only=True)["global_step"] == 20
+
+
+def test_a_run_that_was_solved_is_done(command, capsys):
+    solved = ("early_stopping.threshold=1000", "trainer.max_steps=40", "hydra.run.dir=run")
+    assert command("train.py", *SMALL, *solved) == 0
+    assert json.loads(Path("run/metrics.json").read_text())["train/steps"] == 10
+    assert "has ended after 10 steps" in refusal(command, capsys, "resume=run")
+    # Ended before it was scored, it is scored, and goes no further.
+    Path("run/metrics.json").unlink()
+    assert command("train.py", "resume=run") == 0
+    assert json.loads(Path("run/metrics.json").read_text())["train/steps"] == 10
+    assert command("train.py", "resume=run", "early_stopping.threshold=null", "trainer.max_steps=30") == 0
+    assert json.loads(Path("run/metrics.json").read_text())["train/steps"] == 30
+
+
+def test_figures_of_fewer_steps_do_not_stay(command, run, monkeypatch):
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("attention_lab.commands.train._report", killed)
+        with pytest.raises(KeyboardInterrupt):
+            command("train.py", "resume=run", "trainer.max_steps=20")
+    assert not (run / "metrics.json").exists()
+    assert command("train.py", "resume=run") == 0
+    assert json.loads((run / "metrics.json").read_text())["train/steps"] == 20
+
+
+def test_a_sweep_that_is_refused_leaves_the_runs_of_the_first_alone(command, capsys):
+    arguments = ("-m", *SMALL, "seed=0", "hydra.sweep.dir=sweep")
+    assert command("train.py", *arguments) == 0
+    before = {
+        path: path.read_bytes() for path in Path("sweep").rglob("*") if path.suffix in (".yaml", ".ckpt", ".json")
+    }
+    assert "holds a run already" in refusal(command, capsys, *arguments, "model.d_ff=8")
+    changed = {
+        path for path, content in before.items() if path.parent.name == ".hydra" and path.read_bytes() != content
+    }
+    assert not changed

@@ -192,6 +192,7 @@ def test_weights_of_another_shape_or_kind_are_refused(answer, content, data):
         torch.zeros(1).expand(10**12),
         torch.zeros((*weights[name].shape, 1)),
         weights[name].double(),
+        torch.zeros(1).expand(weights[name].shape),
         weights[name].to_sparse(),
         weights[name].half(),
         torch.full_like(weights[name], torch.nan),

@@ -102,7 +102,7 @@ class MultiHeadAttention(nn.Module):
         """Projects keys and values, splits them into heads, and turns the keys to where they are."""
         keys = self._split_heads(self.w_k(k))
         if self.k_norm is not None:
-            keys = self.k_norm(keys)
+            keys = self.k_norm(keys).to(keys.dtype)
         if placed is not None:
             keys = placed.position.turn(keys, placed.keys)
         return KeyValues(keys, self._split_heads(self.w_v(v)))
@@ -123,11 +123,12 @@ class MultiHeadAttention(nn.Module):
         """The rest of `forward`, for keys and values that were projected (and turned) before."""
         queries = self._split_heads(self.w_q(q))
         if self.q_norm is not None:
-            queries = self.q_norm(queries)
+            queries = self.q_norm(queries).to(queries.dtype)
         if placed is not None:
             queries = placed.position.turn(queries, placed.queries)
         if self.sharpness is not None:
-            queries = queries * self._scale(self.sharpness, mask, queries.size(2), memory.keys.size(2))
+            scale = self._scale(self.sharpness, mask, queries.size(2), memory.keys.size(2))
+            queries = (queries * scale).to(queries.dtype)
         mixed, weights = self.mix(queries, memory, mask, placed, need_weights)
         return AttentionOutput(self.w_o(mixed.transpose(1, 2).flatten(2)), weights)
 

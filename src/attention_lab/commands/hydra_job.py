@@ -25,7 +25,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from attention_lab.commands.overrides import check_choices, check_no_choice, explain
 from attention_lab.commands.processes import ProcessLost, rank, started_by_another
 from attention_lab.commands.run_folder import refuse_used, resumed_run, value_of
-from attention_lab.configuration.checking import SettingError
+from attention_lab.configuration.checking import Occupied, SettingError
 from attention_lab.signals import Interrupted
 
 _FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -49,6 +49,18 @@ def plain(config: DictConfig) -> dict[str, Any]:
 def run_dir() -> Path:
     """Returns the folder that Hydra made for this run."""
     return Path(HydraConfig.get().runtime.output_dir)
+
+
+def record() -> dict[str, str]:
+    """Returns what Hydra would write into a run's `.hydra/` before anything is checked, by file name.
+
+    A command that may be refused writes it itself, once it is not.
+    """
+    job = HydraConfig.get()
+    return {
+        "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": job})),
+        "overrides.yaml": OmegaConf.to_yaml(job.overrides.task),
+    }
 
 
 def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str, resumable: bool = False) -> None:
@@ -85,7 +97,7 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str, r
             check_choices(_overrides(), config_dir, config_name)
             job(config)
         except SettingError as error:
-            if resumed is None:
+            if resumed is None and not isinstance(error, Occupied):
                 _remove_if_unused(run_dir())
             # Here and not further out, since Hydra writes lines of its own about any exception that leaves a job.
             sys.exit(_complain(str(error), wants_traceback))
@@ -128,14 +140,13 @@ def _resumed(config_dir: Path, config_name: str, wants_traceback: bool) -> Path 
     except SettingError as error:
         sys.exit(_complain(str(error), wants_traceback))
     if rank() > 0:
-        # The first process writes the config and the log.
-        sys.argv[1:] += ["hydra.output_subdir=null", "hydra/job_logging=disabled"]
+        # The first process writes the log.
+        sys.argv[1:] += ["hydra/job_logging=disabled"]
     if resumed is not None:
         sys.argv[1:] = [
             *(text for text in arguments if not text.startswith("resume=")),
             f"++resume='{resumed}'",
             f"hydra.run.dir='{resumed}'",
-            # What Hydra would write there is what the run began with.
             "hydra.output_subdir=null",
             f"hydra.job.name={config_name}",
             f"hydra.searchpath=['file://{config_dir}']",

@@ -23,12 +23,36 @@ _NUMBER = "LOCAL_RANK"
 
 def rank(environment: Mapping[str, str] = os.environ) -> int:
     """Returns the number of this process among those that train together; 0 is the first, or the only one."""
-    return int(next((environment[name] for name in ("RANK", "SLURM_PROCID", _NUMBER) if name in environment), 0))
+    by = {"torchrun": "RANK", "srun": "SLURM_PROCID"}.get(_starter(environment), _NUMBER)
+    return int(environment.get(by, 0))
 
 
 def started_by_another(environment: Mapping[str, str] = os.environ) -> bool:
     """Says whether torchrun or SLURM's srun has started this process and its like."""
-    return "TORCHELASTIC_RUN_ID" in environment or int(environment.get("SLURM_NTASKS", 1)) > 1
+    return bool(_starter(environment))
+
+
+def check_processes(devices: int, environment: Mapping[str, str] = os.environ) -> None:
+    """Refuses a training by other than as many processes as there are.
+
+    Raises:
+        SettingError: torchrun or srun has started another number of them.
+    """
+    starter = _starter(environment)
+    if starter:
+        there = int(environment["WORLD_SIZE" if starter == "torchrun" else _TASKS])
+        if there != devices:
+            raise SettingError(f"trainer.devices={devices} does not fit {starter}, which has started {there} processes")
+
+
+_TASKS = "SLURM_STEP_NUM_TASKS"
+"""By this variable srun, unlike the batch job around it, says how many processes it has started."""
+
+
+def _starter(environment: Mapping[str, str]) -> str:
+    if "TORCHELASTIC_RUN_ID" in environment:
+        return "torchrun"
+    return "srun" if int(environment.get(_TASKS, 1)) > 1 else ""
 
 
 class ProcessLost(Exception):
@@ -68,6 +92,9 @@ def companions(count: int, config: dict[str, Any], run_dir: str) -> Generator[No
     threading.Thread(target=_watch, args=(others, over), daemon=True).start()
     try:
         yield
+    except SettingError:
+        # Each of them says so, and ends.
+        raise
     except Exception as error:
         # Whoever was to answer next notices at once, mostly.
         time.sleep(0.5)

@@ -1,5 +1,7 @@
 """What goes on from what: a run from its last checkpoint, or a new one from another's weights."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +22,31 @@ _MAY_CHANGE = (
     "callbacks.",
     "data.num_workers",
 )
-"""Settings, or sections, that decide when a run ends and how it is watched, but not what its steps are."""
+"""Settings, or sections, that decide when a run ends, where it runs and how it is watched.
+
+Of these, `trainer.max_steps` stretches the learning rate's schedule, and another accelerator rounds differently.
+"""
+
+_ENDS = ("trainer.max_steps", "early_stopping.")
 
 
-def prepare(settings: TrainSettings, config: dict[str, Any], run_dir: Path, writes: bool = True) -> Path | None:
-    """Makes a run's folder ready to go on in: what was logged after its last checkpoint is going to be logged again.
+def checkpoint_of(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Path | None:
+    """Returns the checkpoint to go on from; None if the run is new, or was stopped before it had one.
 
     Args:
         settings: what is asked for now.
         config: the same as plain types.
         run_dir: the run's folder.
-        writes: whether this process is the one that changes files.
-
-    Returns:
-        The checkpoint to go on from; None if the run was stopped before it had one, and begins anew.
 
     Raises:
         SettingError: the run is done, was another one than is asked for now, or its checkpoint cannot be gone on from.
     """
     last = run_dir / "checkpoints" / "last.ckpt"
+    if settings.resume is None:
+        return None
     if not last.exists():
         if (run_dir / "checkpoints" / "best.ckpt").exists():
             raise SettingError(f"resume={settings.resume} has lost its checkpoints/last.ckpt")
-        if writes:
-            forget_after(run_dir / "tensorboard", -1)
         return None
     content = read_ours(last, "resume")
     ours = content["attention_lab"]
@@ -52,19 +55,42 @@ def prepare(settings: TrainSettings, config: dict[str, Any], run_dir: Path, writ
             f"resume={settings.resume} was written by an earlier version, which kept too little to go on from (format "
             f"{ours['format']}, not {CHECKPOINT_FORMAT}); init_from={shown(last)} starts a new run with its weights"
         )
-    _check_unchanged(flat(ours["config"]), flat(config))
+    changed = _changed(flat(ours["config"]), flat(config))
     done, asked = content["global_step"], settings.trainer.max_steps
-    if done > asked or (done == asked and (run_dir / "metrics.json").exists()):
+    finished = _steps_scored(run_dir) == done and not any(name.startswith(_ENDS) for name in changed)
+    if done > asked or finished:
         raise SettingError(
-            f"trainer.max_steps={asked} leaves nothing to do: resume={settings.resume} has done {done} steps; ask for "
-            "more"
+            f"trainer.max_steps={asked} leaves nothing to do: resume={settings.resume} has ended after {done} steps; "
+            "ask for more"
         )
-    if not writes:
-        return last
-    forget_after(run_dir / "tensorboard", done)
-    if flat(ours["config"]) != flat(config):
-        write_text(yaml.safe_dump(config, sort_keys=False), run_dir / ".hydra" / "config.yaml")
     return last
+
+
+def make_ready(run_dir: Path, config: dict[str, Any], record: Mapping[str, str], last: Path | None) -> None:
+    """Writes down what is going to be trained, and takes away what is going to be written again.
+
+    Args:
+        run_dir: the run's folder.
+        config: its config, as plain types.
+        record: what else is known of how it was asked for, by file name; left as it was where a run goes on.
+        last: the checkpoint that it goes on from, if it does.
+    """
+    done = -1 if last is None else read_ours(last, "resume")["global_step"]
+    forget_after(run_dir / "tensorboard", done)
+    (run_dir / "metrics.json").unlink(missing_ok=True)
+    hydra = run_dir / ".hydra"
+    hydra.mkdir(exist_ok=True)
+    for name, text in ({} if last is not None else record).items():
+        write_text(text, hydra / name)
+    write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), hydra / "config.yaml")
+
+
+def _steps_scored(run_dir: Path) -> int | None:
+    """Returns after how many steps the run's final figures were made, if they were."""
+    try:
+        return json.loads((run_dir / "metrics.json").read_text())["train/steps"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -78,14 +104,20 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _check_unchanged(before: dict[str, Any], now: dict[str, Any]) -> None:
-    for name in before.keys() | now.keys():
-        old, new = before.get(name), now.get(name)
-        if old != new and not name.startswith(_MAY_CHANGE):
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Returns the settings that are others than they were.
+
+    Raises:
+        SettingError: one of them may not be.
+    """
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    for name in changed:
+        if not name.startswith(_MAY_CHANGE):
             raise SettingError(
-                f"{name}={new} cannot change when a run goes on (it was {old}); start a new one, with init_from=... if "
-                "it is to begin with these weights"
+                f"{name}={now.get(name)} cannot change when a run goes on (it was {before.get(name)}); start a new "
+                "one, with init_from=... if it is to begin with these weights"
             )
+    return changed
 
 
 def take_weights(network: SequenceModel[Any], named: str) -> None:

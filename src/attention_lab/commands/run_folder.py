@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from attention_lab.configuration.checking import SettingError
+from attention_lab.configuration.checking import Occupied, SettingError
 
 RUNS = Path("outputs/train")
 """Where runs land, unless they are told to land elsewhere."""
@@ -34,6 +34,9 @@ def resumed_run(arguments: Sequence[str]) -> Path | None:
         return None
     if {"-m", "--multirun"} & set(arguments):
         raise SettingError(f"resume={named} goes on with one run; leave -m out")
+    begun_with = value_of("init_from", arguments)
+    if begun_with is not None:
+        raise SettingError(f"init_from={begun_with} starts a new run, but resume={named} goes on with an old one")
     elsewhere = value_of("hydra.run.dir", arguments)
     if elsewhere is not None:
         raise SettingError(f"hydra.run.dir={elsewhere} does not go with resume={named}: a run goes on in its folder")
@@ -47,16 +50,20 @@ def refuse_used(arguments: Sequence[str]) -> None:
         SettingError: the command line names such a folder.
     """
     named = value_of("hydra.run.dir", arguments)
-    if named is not None and holds_run(Path(named)):
-        raise SettingError(f"hydra.run.dir={named} {_HOLDS_RUN} (resume={named} goes on with that one)")
+    if named is not None:
+        check_unused(Path(named))
 
 
-def holds_run(folder: Path) -> bool:
-    """Says whether a training has written checkpoints there."""
-    return any(folder.glob("checkpoints/*.ckpt"))
+def check_unused(folder: Path) -> None:
+    """Refuses a folder in which a training has written checkpoints.
 
-
-_HOLDS_RUN = "holds a run already; choose a new folder"
+    Raises:
+        Occupied: there are some.
+    """
+    if any(folder.glob("checkpoints/*.ckpt")):
+        raise Occupied(
+            f"hydra.run.dir={folder} holds a run already; choose a new folder, or go on with that run: resume={folder}"
+        )
 
 
 @contextmanager
@@ -64,13 +71,13 @@ def held(folder: Path) -> Generator[None]:
     """Keeps any other process from training in a folder; the lock ends with the process, however that ends.
 
     Raises:
-        SettingError: another process trains there.
+        Occupied: another process trains there.
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise SettingError(f"hydra.run.dir={folder} is in use: another process trains there") from None
+        raise Occupied(f"hydra.run.dir={folder} is in use: another process trains there") from None
     except OSError:
         # Some network file systems have no locks; training goes on without.
         pass

@@ -3,6 +3,7 @@
 import logging
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from attention_lab.callbacks.alignment import AlignmentMonitor
 from attention_lab.callbacks.attention_maps import AttentionMaps
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
-from attention_lab.commands.processes import companions, rank
-from attention_lab.commands.resume import prepare, take_weights
-from attention_lab.commands.run_folder import held, holds_run
+from attention_lab.commands.processes import check_processes, companions, rank, started_by_another
+from attention_lab.commands.resume import checkpoint_of, make_ready, take_weights
+from attention_lab.commands.run_folder import check_unused, held
 from attention_lab.commands.terminal import quiet_libraries, shown
 from attention_lab.compatibility import check_sampling, check_sequences
 from attention_lab.composition import build_data, build_network, build_task
@@ -31,33 +32,40 @@ from attention_lab.models.model import SequenceModel
 from attention_lab.report.files import write_json
 from attention_lab.report.numbers import figure
 from attention_lab.training.module import SequenceTraining
-from attention_lab.training.trainer import choose_device, make_trainer
+from attention_lab.training.trainer import check_device, choose_device, make_trainer
 
 log = logging.getLogger(__name__)
 
 
-def train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> None:
+def train(
+    settings: TrainSettings, config: dict[str, Any], run_dir: Path, record: Mapping[str, str] | None = None
+) -> None:
     """Trains a network and leaves `checkpoints/`, `tensorboard/` and `metrics.json` in the run directory.
 
     Args:
         settings: the checked settings.
         config: the same as plain types, to go into checkpoints.
         run_dir: where everything goes.
+        record: what else goes into `.hydra/` when a run begins: texts by file name.
 
     Raises:
         SettingError: the settings do not fit together, or not this machine, or not the run that is to go on.
     """
+    if settings.resume is not None and Path(settings.resume) != run_dir:
+        raise SettingError(f"resume={settings.resume} is to be written just so, without a sign or a sweep")
+    check_processes(settings.trainer.devices)
+    check_device(settings.trainer)
     own = {name: value for name, value in config.items() if name != "resume"}
     if rank() > 0:
-        _train(settings, own, run_dir)
+        _train(settings, own, run_dir, {})
         return
     with held(run_dir):
-        if settings.resume is None and holds_run(run_dir):
-            raise SettingError(f"hydra.run.dir={run_dir} holds a run already; choose a new folder")
-        _train(settings, own, run_dir)
+        if settings.resume is None:
+            check_unused(run_dir)
+        _train(settings, own, run_dir, record or {})
 
 
-def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> None:
+def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path, record: Mapping[str, str]) -> None:
     quiet_libraries()
     seed_everything(settings.seed, verbose=False)
     task = build_task(settings.task)
@@ -67,16 +75,16 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> No
     check_sequences(network, task, settings.data)
     check_sampling(network, settings.position_sampling, task, settings.data)
     _check_monitors(settings, network)
-    if settings.init_from is not None:
-        take_weights(network, settings.init_from)
     # A CPU saves what it does not pad; a GPU has to wait for every part.
     parts = 1 if choose_device(settings.trainer.accelerator).type == "cuda" else 3
     data = build_data(task, settings.data, settings.seed, parts=parts)
+    _check_shares(data, settings.trainer.devices)
     module = _training(network, settings, config)
-    last = None if settings.resume is None else prepare(settings, config, run_dir, writes=rank() == 0)
-    if rank() > 0:
-        # What it drops, and where its sequences are, is its own.
-        torch.manual_seed(settings.seed + rank())
+    last = checkpoint_of(settings, config, run_dir)
+    if last is None and settings.init_from is not None:
+        take_weights(network, settings.init_from)
+    if rank() == 0:
+        make_ready(run_dir, config, record, last)
     log.info(
         "Training %s: %d weights%s.",
         task.name,
@@ -84,7 +92,8 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> No
         "" if last is None else f", going on from {shown(last)}",
     )
     with companions(settings.trainer.devices, {**config, "resume": settings.resume}, str(run_dir)):
-        trainer = make_trainer(settings, run_dir, _callbacks(settings, data, network))
+        callbacks = _callbacks(settings, data, network)
+        trainer = make_trainer(settings, run_dir, callbacks, started_by_another())
         trainer.fit(module, data, ckpt_path=last, weights_only=True)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         # What is scored from here on, one process scores alone.
@@ -113,6 +122,13 @@ def _report(
     trainer.logger.log_hyperparams(flat_settings(module.config), known, trainer.global_step)
     trainer.logger.finalize("success")
     _say_what_was_reached(scores, metrics, trained.step, run_dir)
+
+
+def _check_shares(data: SequenceData, devices: int) -> None:
+    """Refuses more processes than there are sequences to share."""
+    fewest = min(len(data.rows("train")), len(data.rows("validation")), data.batch_size)
+    if devices > fewest:
+        raise SettingError(f"trainer.devices={devices} cannot share {fewest} sequences; use at most {fewest}")
 
 
 def _check_monitors(settings: TrainSettings, network: SequenceModel[Any]) -> None:

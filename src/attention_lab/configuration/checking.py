@@ -17,6 +17,10 @@ class SettingError(Exception):
     """A setting that cannot be used: one line that names the setting, its value and what is allowed."""
 
 
+class Occupied(SettingError):
+    """A folder that another run has, so that nothing in it may be touched."""
+
+
 def build(make: Callable[..., T], config: object, where: str, **given: object) -> T:
     """Calls `make` with the settings of a config section.
 

@@ -240,15 +240,6 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
-        if self.trainer.devices > min(self.data.batch_size, self.data.train_size):
-            raise ValueError(
-                f"trainer.devices={self.trainer.devices} is more than there are sequences in a batch; use at most "
-                f"{min(self.data.batch_size, self.data.train_size)}"
-            )
-        if self.init_from is not None and self.resume is not None:
-            raise ValueError(
-                f"init_from={self.init_from} starts a new run, but resume={self.resume} goes on with an old one"
-            )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,10 @@ CHECKPOINT_FORMAT = 2
 """Version of what this project adds to Lightning's checkpoints; 1 could be evaluated, but training could not go on."""
 
 _MOST_PARTS = 1000
-"""Names, numbers and texts that a config may be made of, and characters that a text may have."""
+"""Names, numbers and texts that a config may be made of."""
+
+_LONGEST_TEXT = 1000
+"""Characters."""
 
 
 class WholeFiles(TorchCheckpointIO):
@@ -42,11 +45,15 @@ def write_whole(content: dict[str, Any], path: Path) -> None:
     """
     serialised = io.BytesIO()
     torch.save(content, serialised)
-    aside = path.with_name(f".{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
+    _write(serialised.getbuffer(), path)
+
+
+def _write(content: bytes | memoryview, path: Path) -> None:
+    aside = path.with_name(f".{path.name}.part")
     try:
         with aside.open("wb") as file:
-            file.write(serialised.getbuffer())
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
@@ -63,7 +70,8 @@ def same_file(source: Path, path: Path) -> None:
         os.link(source, aside)
     except OSError:
         # Not every file system knows second names.
-        aside.write_bytes(source.read_bytes())
+        _write(source.read_bytes(), path)
+        return
     aside.replace(path)
 
 
@@ -107,7 +115,7 @@ def _is_plain(config: object) -> bool:
         elif isinstance(part, list):
             unseen += part
         elif isinstance(part, str):
-            if len(part) > _MOST_PARTS:
+            if len(part) > _LONGEST_TEXT:
                 return False
         elif not (part is None or isinstance(part, float) or (isinstance(part, int) and abs(part) < 2**63)):
             return False
@@ -153,9 +161,9 @@ def read_checkpoint(path: Path, setting: str = "checkpoint") -> dict[str, Any]:
 def _check_archive(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError("compressed")
+        if sum(entry.file_size for entry in entries) > path.stat().st_size:
+            raise ValueError("entries that share their bytes")
         if archive.testzip() is not None:
             raise ValueError("a checksum that is wrong")
-    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-        raise ValueError("compressed")
-    if sum(entry.file_size for entry in entries) > path.stat().st_size:
-        raise ValueError("entries that share their bytes")

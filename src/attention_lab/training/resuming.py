@@ -48,11 +48,13 @@ class ExactResume(Callback):
             validations.update(dict.fromkeys(validations, 0))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._random is not None and trainer.global_rank < len(self._random):
+            _restore(self._random[trainer.global_rank])
+        elif trainer.global_rank > 0:
+            # Lightning has seeded all processes alike; what one drops, and where its sequences are, is its own.
+            torch.manual_seed(torch.initial_seed() + trainer.global_rank)
         if self._random is None:
             return
-        # Where there are more processes than before, their numbers are their own from here on.
-        if trainer.global_rank < len(self._random):
-            _restore(self._random[trainer.global_rank])
         step = trainer.global_step
         due = step == self.max_steps or step % self.validate_every == 0
         if step and due and self.validated != step:

@@ -5,7 +5,7 @@ import signal
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -53,9 +53,6 @@ class StopOnSignal(Callback):
         if trainer.world_size == 1:
             self._stop_if_told(trainer)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._stop_if_told(trainer)
-
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._stop_if_told(trainer)
 
@@ -65,7 +62,9 @@ class StopOnSignal(Callback):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         if self._received is not None and not isinstance(exception, Interrupted):
             # The signal went to the whole process group and ended the data workers as well; the batch that the loader
-            # then misses is no error.
+            # then misses is no error. Several processes may be anywhere: what they wrote last has to do.
+            if trainer.world_size > 1:
+                raise Interrupted(self._received) from exception
             self._stop_if_told(trainer)
 
     def _take_note(self, signum: int, frame: FrameType | None) -> None:
@@ -118,3 +117,39 @@ class StopAtTheEnd(Callback):
         if trainer.global_step >= self.max_steps:
             # Lightning validates before it stops early.
             trainer.should_stop = True
+
+
+class StopWhenSolved(Callback):
+    """Stops training at the first validation that reaches a threshold.
+
+    It remembers the last one, so that a training that goes on from there goes no further than it would have.
+
+    Args:
+        monitor: the validation scalar to watch.
+        mode: whether it must fall (`min`) or rise (`max`) to the threshold.
+        threshold: where to; None never stops.
+    """
+
+    def __init__(self, monitor: str, mode: Literal["min", "max"], threshold: float | None) -> None:
+        self.monitor = monitor
+        self.mode = mode
+        self.threshold = threshold
+        self.last: float | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last": self.last}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.last = state_dict["last"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stop_if_solved(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.last = float(trainer.callback_metrics[self.monitor])
+        self._stop_if_solved(trainer)
+
+    def _stop_if_solved(self, trainer: Trainer) -> None:
+        if self.last is not None and self.threshold is not None:
+            solved = self.last <= self.threshold if self.mode == "min" else self.last >= self.threshold
+            trainer.should_stop = trainer.should_stop or solved

@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import Precision, TrainSettings
+from attention_lab.configuration.settings import Precision, TrainerSettings, TrainSettings
 from attention_lab.training.checkpoint_file import WholeFiles
 from attention_lab.training.keeping import BestAndLast
 from attention_lab.training.module import LOG_EVERY
 from attention_lab.training.resuming import ExactResume
-from attention_lab.training.stopping import StopAtTheEnd, StopOnSignal
+from attention_lab.training.stopping import StopAtTheEnd, StopOnSignal, StopWhenSolved
 
 
 class RunLogger(TensorBoardLogger):
@@ -25,18 +25,23 @@ class RunLogger(TensorBoardLogger):
         super().log_metrics({name: value for name, value in metrics.items() if name != "epoch"}, step)
 
 
-def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callback]) -> Trainer:
+def make_trainer(
+    settings: TrainSettings, run_dir: Path, callbacks: list[Callback], started_by_another: bool = False
+) -> Trainer:
     """Builds the trainer for a run.
 
     Args:
         settings: the run's settings.
         run_dir: gets `checkpoints/best.ckpt`, `checkpoints/last.ckpt` and `tensorboard/`.
         callbacks: what to show; what keeps and stops a run is added here.
+        started_by_another: whether torchrun or srun has started this process and its like.
 
     Raises:
         SettingError: the device is not there, or cannot run at that precision.
     """
-    device = choose_device(settings.trainer.accelerator)
+    device = check_device(settings.trainer)
+    # Where nothing else started the processes, no variable that a cluster's batch job happens to have should matter.
+    environment = [] if started_by_another else [LightningEnvironment()]
     return Trainer(
         accelerator="gpu" if device.type == "cuda" else "cpu",
         devices=settings.trainer.devices,
@@ -53,11 +58,27 @@ def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callbac
         gradient_clip_val=settings.optimizer.gradient_clip or None,
         deterministic=settings.trainer.deterministic,
         logger=RunLogger(run_dir, name=None, version="tensorboard", default_hp_metric=False),
-        plugins=[WholeFiles()],
+        plugins=[WholeFiles(), *environment],
         callbacks=[*callbacks, *_keeping_and_stopping(settings, run_dir / "checkpoints")],
         default_root_dir=run_dir,
         enable_model_summary=False,
     )
+
+
+def check_device(settings: TrainerSettings) -> torch.device:
+    """Returns where to run.
+
+    Raises:
+        SettingError: the devices are not there, or cannot run at that precision.
+    """
+    device = choose_device(settings.accelerator)
+    _precision(settings.precision, device)
+    if device.type == "cuda" and settings.devices > torch.cuda.device_count():
+        raise SettingError(
+            f"trainer.devices={settings.devices} needs as many GPUs and {torch.cuda.device_count()} are visible; use "
+            "that many, or trainer.accelerator=cpu"
+        )
+    return device
 
 
 def choose_device(accelerator: str, setting: str = "trainer") -> torch.device:
@@ -86,23 +107,11 @@ def _precision(asked: Precision, device: torch.device) -> Literal["32-true", "bf
 
 
 def _keeping_and_stopping(settings: TrainSettings, folder: Path) -> list[Callback]:
-    steps = settings.trainer
-    callbacks: list[Callback] = [
+    steps, solved = settings.trainer, settings.early_stopping
+    return [
         ExactResume(steps.validate_every, steps.max_steps),
         StopOnSignal(folder / "last.ckpt"),
         StopAtTheEnd(steps.max_steps),
+        StopWhenSolved(solved.monitor, solved.mode, solved.threshold),
         BestAndLast(folder, settings.checkpoint.monitor, settings.checkpoint.mode),
     ]
-    stopping = settings.early_stopping
-    if stopping.threshold is not None:
-        callbacks.append(
-            EarlyStopping(
-                stopping.monitor,
-                mode=stopping.mode,
-                stopping_threshold=stopping.threshold,
-                # There is no other reason to stop before the last step; who diverges is told so elsewhere.
-                patience=steps.max_steps,
-                check_finite=False,
-            )
-        )
-    return callbacks
