@@ -49,6 +49,11 @@ def test_there_is_one_record_a_length_with_every_figure_of_the_contract():
         assert all(0 <= record[name] <= 1 for name in list(record)[2:])
 
 
+def test_a_length_may_be_far_beyond_what_as_many_training_sequences_would_fit_into():
+    many = replace(DATA, train_size=10**7)
+    assert [record["length"] for record in curve([53], many, max_len=60)] == [53]
+
+
 def test_figures_do_not_depend_on_the_batch_size():
     one, other = curve([9], replace(DATA, batch_size=1)), curve([9], replace(DATA, batch_size=13))
     assert one[0] == pytest.approx(other[0], rel=1e-5)
@@ -58,6 +63,7 @@ def test_figures_do_not_depend_on_the_batch_size():
     ("lengths", "data", "complaint"),
     [
         ([50], DATA, "lengths=50 needs more than the 50 positions"),
+        ([10**9], DATA, "lengths=1000000000 needs more than the 50 positions"),
         ([6], replace(DATA, unique_symbols=True, max_length=5), "lengths=6 needs as many different symbols"),
         ([1], replace(DATA, vocab_size=1), "lengths=1 has no sequence in the test split"),
     ],

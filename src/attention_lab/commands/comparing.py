@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +70,7 @@ def _check(file: Path, settings: EvaluateSettings) -> None:
 def _evaluated(file: Path, settings: EvaluateSettings, device: torch.device) -> Run:
     trained = load_trained(file, settings.batch_size)
     scores = test_scores(trained.network, trained.data, device)
-    data = replace(trained.settings.data, test_size=settings.num_per_length, batch_size=trained.data.batch_size)
-    curve = curve_of(trained, data, settings.lengths, settings.decode_up_to, scores.best_head, device)
+    curve = curve_of(trained, settings, scores.best_head, device)
     weights = sum(weight.numel() for weight in trained.network.parameters())
     return Run(str(file), trained.config, trained.step, trained.solved, weights, scores.figures, curve)
 

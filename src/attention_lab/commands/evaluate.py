@@ -2,7 +2,6 @@
 
 import logging
 import platform
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +53,13 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
 def _evaluate_one(file: Path, settings: EvaluateSettings, run_dir: Path, device: torch.device) -> None:
     trained = load_trained(file, settings.batch_size)
     scores = test_scores(trained.network, trained.data, device)
-    data = replace(trained.settings.data, test_size=settings.num_per_length, batch_size=trained.data.batch_size)
     report = {
         **scores.figures,
         "checkpoint": str(file),
         "step": trained.step,
         "best_head": scores.best_head and scores.best_head._asdict(),
         "baselines": _baselines(trained, device),
-        "length_curve": curve_of(trained, data, settings.lengths, settings.decode_up_to, scores.best_head, device),
+        "length_curve": curve_of(trained, settings, scores.best_head, device),
         **_evidence(trained, scores, device),
         "config": trained.config,
         "environment": {"python": platform.python_version(), "torch": str(torch.__version__), "device": str(device)},

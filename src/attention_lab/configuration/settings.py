@@ -12,7 +12,7 @@ Component = dict[str, Any]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 
 
-_MOST_SYMBOLS = 2**28
+MOST_SYMBOLS = 2**28
 """Symbols that a split may have, all sequences together."""
 
 
@@ -59,10 +59,10 @@ class DataSettings:
             if getattr(self, name) > most:
                 raise ValueError(f"{name}={getattr(self, name)} is more than a toy task needs; use at most {most}")
         for name in ("train_size", "validation_size", "test_size"):
-            if getattr(self, name) * self.max_length > _MOST_SYMBOLS:
+            if getattr(self, name) * self.max_length > MOST_SYMBOLS:
                 raise ValueError(
                     f"{name}={getattr(self, name)} is too much: with max_length={self.max_length} it may be at most "
-                    f"{_MOST_SYMBOLS // self.max_length}, so that the split fits into memory"
+                    f"{MOST_SYMBOLS // self.max_length}, so that the split fits into memory"
                 )
 
     @property

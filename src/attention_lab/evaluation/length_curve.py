@@ -8,7 +8,7 @@ import torch
 
 from attention_lab.composition import build_data
 from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import DataSettings
+from attention_lab.configuration.settings import MOST_SYMBOLS, DataSettings, EvaluateSettings
 from attention_lab.data.module import SequenceData
 from attention_lab.evaluation.checkpoint import Trained
 from attention_lab.evaluation.scoring import accuracy, alignment_figures, head_scores
@@ -37,17 +37,17 @@ def default_lengths(task: Task, data: DataSettings, max_length: int) -> list[int
 
 
 def curve_of(
-    trained: Trained,
-    data: DataSettings,
-    lengths: Sequence[int] | None,
-    decode_up_to: int,
-    head: Head | None,
-    device: torch.device,
+    trained: Trained, settings: EvaluateSettings, head: Head | None, device: torch.device
 ) -> list[dict[str, Any]]:
-    """Returns a checkpoint's length curve, at the default lengths where none are given."""
+    """Returns a checkpoint's length curve as it is asked for, at the default lengths where none are given."""
+    own = trained.settings.data
+    most = min(settings.num_per_length, MOST_SYMBOLS // own.max_length)
+    data = replace(own, test_size=most, batch_size=trained.data.batch_size)
+    lengths = settings.lengths
     if lengths is None:
         lengths = default_lengths(trained.task, data, trained.network.max_length)
-    return length_curve(trained.network, trained.task, data, lengths, decode_up_to, head, trained.settings.seed, device)
+    seed, decode_up_to = trained.settings.seed, settings.decode_up_to
+    return length_curve(trained.network, trained.task, data, lengths, decode_up_to, head, seed, device)
 
 
 def length_curve(
@@ -106,6 +106,8 @@ def check_length(network: SequenceModel[Any], task: Task, data: DataSettings, le
         raise SettingError(f"lengths={length}: {error}") from error
     if longest > network.max_length:
         raise SettingError(f"lengths={length} needs more than the {network.max_length} positions that the network has")
+    if _FEWEST * length > MOST_SYMBOLS:
+        raise SettingError(f"lengths={length} is longer than fits into memory; use at most {MOST_SYMBOLS // _FEWEST}")
     if data.unique_symbols and length > data.vocab_size:
         raise SettingError(f"lengths={length} needs as many different symbols; there are {data.vocab_size}")
     return longest
@@ -115,7 +117,9 @@ def _batches(network: SequenceModel[Any], task: Task, data: DataSettings, length
     longest = check_length(network, task, data, length)
     batch_size = max(1, min(data.batch_size, _MAX_TOKENS // longest))
     count = min(data.test_size, max(_FEWEST, _MAX_TOKENS // longest))
-    this_long = replace(data, min_length=length, max_length=length, batch_size=batch_size, test_size=count)
+    # Of the other splits nothing is drawn, and what they hold in training would be too much at such a length.
+    sizes = {"train_size": 1, "validation_size": 1, "test_size": count}
+    this_long = replace(data, min_length=length, max_length=length, batch_size=batch_size, **sizes)
     try:
         return build_data(task, this_long, seed, splits=("test",))
     except SettingError as error:
