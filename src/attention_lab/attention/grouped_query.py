@@ -18,8 +18,9 @@ class GroupedQueryAttention(MultiHeadAttention):
         num_heads: heads of queries H; each is K = D / H wide.
         dropout: probability of dropping an attention weight while training.
         num_kv_heads: heads of keys and values G; must divide `num_heads`.
-        scalable_softmax: as in `MultiHeadAttention`.
-        qk_norm: as in `MultiHeadAttention`.
+        scalable_softmax: as in `MultiHeadAttention`, like the two below.
+        sharpness: of a scalable softmax before training.
+        qk_norm: whether queries and keys are normalised.
 
     Raises:
         ValueError: `num_kv_heads` does not divide `num_heads`, or another argument is out of its range.
@@ -35,9 +36,11 @@ class GroupedQueryAttention(MultiHeadAttention):
         *,
         num_kv_heads: int = 2,
         scalable_softmax: bool = False,
+        sharpness: float = 0.43,
         qk_norm: bool = False,
     ) -> None:
-        super().__init__(d_model, num_heads, dropout, scalable_softmax=scalable_softmax, qk_norm=qk_norm)
+        scaling = {"scalable_softmax": scalable_softmax, "qk_norm": qk_norm}
+        super().__init__(d_model, num_heads, dropout, sharpness=sharpness, **scaling)
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             raise ValueError(
                 f"num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}; use one of {divisors(num_heads)}"

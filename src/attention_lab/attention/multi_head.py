@@ -16,9 +16,6 @@ from attention_lab.attention.projection import Projection
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
 from attention_lab.positions.position import UNLIMITED, Placed
 
-_SHARPNESS = 0.43
-"""s_h at the beginning: what Nakanishi 2025 found, so that s_h · log n is about 1 at ten keys."""
-
 
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O with head_i = Attention(Q W_Q, K W_K, V W_V)_i.
@@ -33,12 +30,14 @@ class MultiHeadAttention(nn.Module):
         scalable_softmax: multiply a query's scores by s_h · log n, where it may attend to n keys and each head learns
             its s_h (Nakanishi 2025, "Scalable-Softmax Is Superior for Attention"): attention then stays as sharp as it
             was when there are more keys than ever in training, where plain softmax disperses.
+        sharpness: s_h before training; 0.43 is what Nakanishi found, so that s_h · log n is about 1 at ten keys.
         qk_norm: bring every query and key to root mean square 1, times a learned gain, before positions turn them
             (Henry et al. 2020, "Query-Key Normalization for Transformers"; by RMSNorm, as in Qwen3): no token's score
             then stands out for its size.
 
     Raises:
-        ValueError: `d_model` is not positive, `num_heads` does not divide it, or `dropout` is not a probability.
+        ValueError: `d_model` is not positive, `num_heads` does not divide it, `dropout` is not a probability, or
+            `sharpness` is not positive.
     """
 
     unable: ClassVar[Mapping[str, str]] = {}
@@ -54,6 +53,7 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.1,
         *,
         scalable_softmax: bool = False,
+        sharpness: float = 0.43,
         qk_norm: bool = False,
     ) -> None:
         super().__init__()
@@ -63,6 +63,8 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"num_heads={num_heads} does not divide d_model={d_model}; use one of {divisors(d_model)}")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout={dropout} is not a probability; use 0 <= dropout < 1")
+        if not sharpness > 0:
+            raise ValueError(f"sharpness={sharpness} must be above 0")
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_k = d_model // num_heads
@@ -71,7 +73,7 @@ class MultiHeadAttention(nn.Module):
         self.w_v = Projection(d_model, d_model)
         self.w_o: nn.Linear = Projection(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
-        self.sharpness = nn.Parameter(torch.full((num_heads,), _SHARPNESS)) if scalable_softmax else None
+        self.sharpness = nn.Parameter(torch.full((num_heads,), sharpness)) if scalable_softmax else None
         self.q_norm, self.k_norm = (nn.RMSNorm(self.d_k) if qk_norm else None for _ in range(2))
 
     def forward(
