@@ -10,7 +10,7 @@ MISTAKES = [
     ("task=revers", "task=revers", "did you mean reverse"),
     ("model=lstm2", "model=lstm2", "did you mean lstm"),
     ("model=bert", "model=bert", "encoder_decoder"),
-    ("trainer=tpu", "trainer=tpu", "auto, cpu, gpu"),
+    ("trainer=tpu", "trainer=tpu", "auto, cpu, ddp, gpu"),
     ("experiment=nope", "experiment=nope", "smoke"),
     ("trainr.max_steps=3", "trainr.max_steps=3", "did you mean trainer.max_steps"),
     ("+trainr.max_steps=3", "trainr.max_steps=3", "did you mean trainer"),
