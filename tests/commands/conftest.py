@@ -21,10 +21,10 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Command
     monkeypatch.chdir(tmp_path)
     handlers = logging.getLogger().handlers[:]
 
-    def run(script: str, *arguments: str) -> int:
+    def run(script: str, *arguments: str, full_error: str = "0") -> int:
         GlobalHydra.instance().clear()
         monkeypatch.setattr(sys, "argv", [script, *arguments])
-        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
+        monkeypatch.setenv("HYDRA_FULL_ERROR", full_error)
         try:
             runpy.run_path(str(ROOT / script), run_name="__main__")
         except SystemExit as end:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hydra import compose, initialize_config_dir
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -59,6 +60,7 @@ OVERRIDES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=200,
     deadline=None,

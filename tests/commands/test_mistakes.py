@@ -115,9 +115,8 @@ def test_a_folder_that_cannot_be_written_is_named(command, capsys, folder):
     assert f"hydra.run.dir={folder}" in lines[0]
 
 
-def test_the_traceback_shows_when_it_is_asked_for(command, capsys, monkeypatch):
-    monkeypatch.setattr("os.environ.get", lambda name, default=None: "1" if name == "HYDRA_FULL_ERROR" else default)
-    assert command("train.py", "seed=-1") == 2
+def test_the_traceback_shows_when_it_is_asked_for(command, capsys):
+    assert command("train.py", "seed=-1", full_error="1") == 2
     assert "Traceback" in capsys.readouterr().err
 
 

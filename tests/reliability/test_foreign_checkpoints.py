@@ -267,18 +267,18 @@ def files(content) -> dict[str, bytes]:
 
 
 NAMES = [
-    "pickle bomb",
+    pytest.param("pickle bomb", marks=pytest.mark.slow),
     "pickle bomb in a checkpoint",
-    "foreign target",
+    pytest.param("foreign target", marks=pytest.mark.slow),
     "terabyte",
-    "terabyte of memory",
-    "zip bomb",
-    "format of old",
-    "page",
+    pytest.param("terabyte of memory", marks=pytest.mark.slow),
+    pytest.param("zip bomb", marks=pytest.mark.slow),
+    pytest.param("format of old", marks=pytest.mark.slow),
+    pytest.param("page", marks=pytest.mark.slow),
     "width of a thousand million",
-    "thousand million layers",
-    "thousand million sequences",
-    "nothing",
+    pytest.param("thousand million layers", marks=pytest.mark.slow),
+    pytest.param("thousand million sequences", marks=pytest.mark.slow),
+    pytest.param("nothing", marks=pytest.mark.slow),
 ]
 
 

@@ -167,7 +167,11 @@ def test_twenty_kills_change_nothing(whole, tmp_path, processes):
 
 @pytest.mark.parametrize(
     ("signum", "moment", "processes"),
-    [(signal.SIGTERM, "step     5 ", 1), (signal.SIGINT, "step    30 ", 1), (signal.SIGTERM, "step    30 ", 2)],
+    [
+        pytest.param(signal.SIGTERM, "step     5 ", 1, marks=pytest.mark.slow),
+        (signal.SIGINT, "step    30 ", 1),
+        pytest.param(signal.SIGTERM, "step    30 ", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_changes_nothing(whole, tmp_path, signum, moment, processes):
     with start(tmp_path, *RUN, f"trainer.devices={processes}", "hydra.run.dir=run") as process:
