@@ -341,10 +341,8 @@ def test_sequences_beyond_the_positions_are_refused(max_length: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["encoder_decoder", "encoder_only", "lstm_attention"])
-def test_a_sketch_has_the_shapes_of_the_network_and_takes_nothing(name):
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = OmegaConf.to_container(compose("train", [f"model={name}"]), resolve=True)
-    settings = build(TrainSettings, config, "")
+def test_a_sketch_has_the_shapes_of_the_network_and_takes_nothing(name, composed):
+    settings = build(TrainSettings, composed(f"model={name}"), "")
     state = torch.get_rng_state()
     sketch = sketch_network(settings.model, settings.attention, settings.position, settings.data)
     assert torch.equal(torch.get_rng_state(), state)
