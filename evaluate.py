@@ -13,6 +13,12 @@ def main(config: DictConfig) -> None:
     """Checks the config, and only then imports what takes seconds to import."""
     settings = build(EvaluateSettings, plain(config), "")
 
+    from attention_lab.training.checkpoint_file import read_ours
+
+    if isinstance(settings.checkpoint, str) and Path(settings.checkpoint).is_file():
+        # What is no checkpoint is refused before all else is imported.
+        read_ours(Path(settings.checkpoint))
+
     from attention_lab.commands.evaluate import evaluate
 
     evaluate(settings, run_dir())

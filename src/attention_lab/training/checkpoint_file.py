@@ -1,4 +1,7 @@
-"""Checkpoint files: written whole or not at all, and read without running anything that lies in them."""
+"""Checkpoint files: written whole or not at all, and read without running anything that lies in them.
+
+Lightning is not imported here, so that a file which is none is refused at once.
+"""
 
 import io
 import os
@@ -8,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric.plugins import TorchCheckpointIO
 
 from attention_lab.configuration.checking import SettingError
 
@@ -20,18 +22,6 @@ _MOST_PARTS = 1000
 
 _LONGEST_TEXT = 1000
 """Characters."""
-
-
-class WholeFiles(TorchCheckpointIO):
-    """What Lightning writes and reads checkpoints by."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        write_whole(checkpoint, Path(path))
-
-    def load_checkpoint(
-        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
-    ) -> dict[str, Any]:
-        return read_checkpoint(Path(path))
 
 
 def write_whole(content: dict[str, Any], path: Path) -> None:

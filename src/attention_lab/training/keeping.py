@@ -3,10 +3,23 @@
 from pathlib import Path
 from typing import Any, Literal
 
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from attention_lab.training.checkpoint_file import same_file
+from attention_lab.training.checkpoint_file import read_checkpoint, same_file, write_whole
+
+
+class WholeFiles(TorchCheckpointIO):
+    """What Lightning writes and reads checkpoints by."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        write_whole(checkpoint, Path(path))
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        return read_checkpoint(Path(path))
 
 
 class BestAndLast(Checkpoint):

@@ -11,8 +11,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import Precision, TrainerSettings, TrainSettings
-from attention_lab.training.checkpoint_file import WholeFiles
-from attention_lab.training.keeping import BestAndLast
+from attention_lab.training.keeping import BestAndLast, WholeFiles
 from attention_lab.training.module import LOG_EVERY
 from attention_lab.training.resuming import ExactResume
 from attention_lab.training.stopping import StopAtTheEnd, StopOnSignal, StopWhenSolved
