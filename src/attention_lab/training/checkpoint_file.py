@@ -91,6 +91,13 @@ def read_ours(path: Path, setting: str = "checkpoint") -> dict[str, Any]:
         raise SettingError(
             f"{setting}={path} has format {version}; this version reads formats {' and '.join(map(str, known))}"
         )
+    for name, section in ours["config"].items():
+        target = section.get("_target_", "attention_lab.") if isinstance(section, dict) else "attention_lab."
+        if not str(target).startswith("attention_lab."):
+            raise SettingError(
+                f"{setting}={path} holds a config that this version refuses: {name}._target_={target} is not a class "
+                "of attention_lab"
+            )
     return content
 
 
