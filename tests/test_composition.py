@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.attention.sliding_window import SlidingWindowAttention
 from attention_lab.compatibility import check_sequences
-from attention_lab.composition import build_data, build_network, build_task, sketch_network
+from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError, build
 from attention_lab.configuration.settings import Component, DataSettings, TrainSettings
 from attention_lab.data.module import SequenceData
@@ -344,7 +344,7 @@ def test_sequences_beyond_the_positions_are_refused(max_length: int) -> None:
 def test_a_sketch_has_the_shapes_of_the_network_and_takes_nothing(name, composed):
     settings = build(TrainSettings, composed(f"model={name}"), "")
     state = torch.get_rng_state()
-    sketch = sketch_network(settings.model, settings.attention, settings.position, settings.data)
+    sketch = build_network(settings.model, settings.attention, settings.position, settings.data, sketch=True)
     assert torch.equal(torch.get_rng_state(), state)
     made = build_network(settings.model, settings.attention, settings.position, settings.data)
     assert {part.device.type for part in sketch.state_dict().values()} == {"meta"}

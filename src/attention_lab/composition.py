@@ -6,10 +6,10 @@ import os
 import pkgutil
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 from attention_lab import tasks
 from attention_lab.attention.multi_head import MultiHeadAttention
@@ -83,49 +83,24 @@ def build_network(
     position: Component,
     data: DataSettings,
     position_sampling: PositionSamplingSettings = COUNTED,
+    *,
+    sketch: bool = False,
 ) -> SequenceModel[Any]:
     """Builds the network that a config describes, with freshly drawn weights.
 
     A network whose constructor takes no `attention` or no `position` has no use for the one that was chosen.
 
+    Args:
+        model: the network.
+        attention: its attention.
+        position: its position code.
+        data: how many symbols there are.
+        position_sampling: how positions are drawn in training.
+        sketch: build it without its numbers, on the meta device: it then has shapes only, and takes no memory.
+
     Raises:
         SettingError: the parts do not go together, one of them refuses its settings, or there is not the memory.
     """
-    parts = (model, attention, position, data, position_sampling)
-    needed = sum(_bytes(part) for part in sketch_network(*parts).state_dict().values())
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    # To be trained, it takes the space of its weights four times: gradients and two moments have theirs.
-    if 4 * needed > there:
-        raise SettingError(
-            f"model: this network takes {4 * needed / 2**30:.0f} GiB to be trained and the machine has "
-            f"{there / 2**30:.0f} GiB; choose a smaller model.d_model, model.d_ff, model.num_layers or data.vocab_size"
-        )
-    return _network(*parts)
-
-
-def sketch_network(
-    model: Component,
-    attention: Component,
-    position: Component,
-    data: DataSettings,
-    position_sampling: PositionSamplingSettings = COUNTED,
-) -> SequenceModel[Any]:
-    """Returns the network that a config describes without its numbers: shapes only, and no memory taken.
-
-    Raises:
-        SettingError: the parts do not go together, or one of them refuses its settings.
-    """
-    with torch.device("meta"):
-        return _network(model, attention, position, data, position_sampling)
-
-
-def _network(
-    model: Component,
-    attention: Component,
-    position: Component,
-    data: DataSettings,
-    position_sampling: PositionSamplingSettings,
-) -> SequenceModel[Any]:
     model_class = _class(model, SequenceModel, "model")
     attention_class = _class(attention, MultiHeadAttention, "attention")
     position_class = _class(position, Position, "position")
@@ -144,11 +119,24 @@ def _network(
     if "cross" in model_class.needs:
         parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unable else make_attention
     taken = {name: part for name, part in parts.items() if name in settings_of(model_class)}
-    return build(model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
+    make = partial(build, model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
+    with torch.device("meta"):
+        sketched = make()
+    if sketch:
+        return sketched
+    _check_memory(sketched)
+    return make()
 
 
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _check_memory(sketched: SequenceModel[Any]) -> None:
+    # To be trained, it takes the space of its weights four times: gradients and two moments have theirs.
+    needed = 4 * sum(part.numel() * part.element_size() for part in sketched.state_dict().values())
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise SettingError(
+            f"model: this network takes {needed / 2**30:.0f} GiB to be trained and the machine has "
+            f"{there / 2**30:.0f} GiB; choose a smaller model.d_model, model.d_ff, model.num_layers or data.vocab_size"
+        )
 
 
 def _sampling(settings: PositionSamplingSettings) -> PositionSampling | None:

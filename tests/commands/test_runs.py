@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -286,3 +287,16 @@ def test_members_of_a_sweep_leave_nothing_to_one_another(command):
     for metrics in (first, other, again):
         del metrics["train/seconds"], metrics["checkpoint"]
     assert first == again != other
+
+
+def test_the_seconds_of_training_are_not_those_of_scoring(command, monkeypatch):
+    from attention_lab.evaluation.scoring import test_scores as score
+
+    def slowly(*arguments: object) -> object:
+        time.sleep(3)
+        return score(*arguments)
+
+    monkeypatch.setattr("attention_lab.commands.train.test_scores", slowly)
+    began = time.monotonic()
+    assert command("train.py", "experiment=smoke", "trainer=cpu", "hydra.run.dir=run") == 0
+    assert 0 < json.loads(Path("run/metrics.json").read_text())["train/seconds"] < time.monotonic() - began - 3

@@ -28,15 +28,14 @@ def finish(process: subprocess.Popen[str]) -> str:
     return said
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> tuple[Path, Path, Path]:
-    """Returns the folders of one training by one process, by two of its own, and by two that torchrun has started."""
+@pytest.fixture(scope="module", params=["own", pytest.param("torchrun", marks=pytest.mark.slow)])
+def runs(request, tmp_path_factory) -> tuple[Path, Path]:
+    """Returns the folders of one training by one process, and by two: started by the first, or by torchrun."""
     folder = tmp_path_factory.mktemp("runs")
     finish(train(folder, "hydra.run.dir=one"))
-    finish(train(folder, "trainer=ddp", "hydra.run.dir=two"))
     torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={29500 + os.getpid() % 1000}")
-    finish(train(folder, "trainer=ddp", "hydra.run.dir=torchrun", by=torchrun))
-    return folder / "one", folder / "two", folder / "torchrun"
+    finish(train(folder, "trainer=ddp", "hydra.run.dir=two", by=torchrun if request.param == "torchrun" else ()))
+    return folder / "one", folder / "two"
 
 
 def scalars(run: Path) -> dict[tuple[str, int], float]:
@@ -50,22 +49,21 @@ def scalars(run: Path) -> dict[tuple[str, int], float]:
 
 
 def test_two_processes_log_what_one_logs(runs):
-    one, *others = (scalars(run) for run in runs)
+    one, two = (scalars(run) for run in runs)
     assert {"train/loss", "val/loss", "val/exact_match", "val/alignment_mass"} <= {tag for tag, _ in one}
-    for two in others:
-        assert two == pytest.approx(one, rel=1e-5, abs=1e-6)
+    assert two == pytest.approx(one, rel=1e-5, abs=1e-6)
 
 
 def test_two_processes_train_the_network_of_one(runs):
-    one, *others = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in runs)
-    for two in others:
-        assert two["global_step"] == one["global_step"]
-        for name, value in one["state_dict"].items():
-            # A bias of all keys changes no attention: its gradient is rounding, which AdamW makes large.
-            if not name.endswith("w_k.bias"):
-                torch.testing.assert_close(two["state_dict"][name], value, rtol=1e-4, atol=1e-5)
+    one, two = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in runs)
+    assert two["global_step"] == one["global_step"]
+    for name, value in one["state_dict"].items():
+        # A bias of all keys changes no attention: its gradient is rounding, which AdamW makes large.
+        if not name.endswith("w_k.bias"):
+            torch.testing.assert_close(two["state_dict"][name], value, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_same_weights_have_the_same_metrics(runs, tmp_path):
     # A step too small to change anything, so that both validate the checkpoint they begin with.
     still = ("optimizer.learning_rate=1e-30", "optimizer.final_learning_rate=0", "trainer.max_steps=1")

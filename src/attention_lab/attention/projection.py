@@ -7,7 +7,7 @@ from torch.nn import functional
 
 
 class Projection(nn.Linear):
-    """y = x Wᵀ + b: `nn.Linear`, which on a CPU makes a training step about 2 % faster.
+    """y = x Wᵀ + b: `nn.Linear`, which on a CPU makes a training step 1 to 2 % faster.
 
     There PyTorch fills the result with the bias and then adds the product to it; here the bias is added to the product
     while that is still in the cache. In all else, the names of weights included, it is the same.

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -30,7 +30,14 @@ Of these, `trainer.max_steps` stretches the learning rate's schedule, and anothe
 _ENDS = ("trainer.max_steps", "early_stopping.")
 
 
-def checkpoint_of(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> Path | None:
+class LastCheckpoint(NamedTuple):
+    """Where a run goes on from: a file, and how many steps lie behind it."""
+
+    path: Path
+    step: int
+
+
+def checkpoint_of(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> LastCheckpoint | None:
     """Returns the checkpoint to go on from; None if the run is new, or was stopped before it had one.
 
     Args:
@@ -63,10 +70,10 @@ def checkpoint_of(settings: TrainSettings, config: dict[str, Any], run_dir: Path
             f"trainer.max_steps={asked} leaves nothing to do: resume={settings.resume} has ended after {done} steps; "
             "ask for more"
         )
-    return last
+    return LastCheckpoint(last, done)
 
 
-def make_ready(run_dir: Path, config: dict[str, Any], record: Mapping[str, str], last: Path | None) -> None:
+def make_ready(run_dir: Path, config: dict[str, Any], record: Mapping[str, str], last: LastCheckpoint | None) -> None:
     """Writes down what is going to be trained, and takes away what is going to be written again.
 
     Args:
@@ -75,8 +82,7 @@ def make_ready(run_dir: Path, config: dict[str, Any], record: Mapping[str, str],
         record: what else is known of how it was asked for, by file name; left as it was where a run goes on.
         last: the checkpoint that it goes on from, if it does.
     """
-    done = -1 if last is None else read_ours(last, "resume")["global_step"]
-    forget_after(run_dir / "tensorboard", done)
+    forget_after(run_dir / "tensorboard", -1 if last is None else last.step)
     (run_dir / "metrics.json").unlink(missing_ok=True)
     hydra = run_dir / ".hydra"
     hydra.mkdir(exist_ok=True)

@@ -89,12 +89,12 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path, recor
         "Training %s: %d weights%s.",
         task.name,
         sum(weights.numel() for weights in network.parameters()),
-        "" if last is None else f", going on from {shown(last)}",
+        "" if last is None else f", going on from {shown(last.path)}",
     )
     with companions(settings.trainer.devices, {**config, "resume": settings.resume}, str(run_dir)):
         callbacks = _callbacks(settings, data, network)
         trainer = make_trainer(settings, run_dir, callbacks, started_by_another())
-        trainer.fit(module, data, ckpt_path=last, weights_only=True)
+        trainer.fit(module, data, ckpt_path=last and last.path, weights_only=True)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         # What is scored from here on, one process scores alone.
         torch.distributed.destroy_process_group()
@@ -106,13 +106,14 @@ def _report(
     trainer: Trainer, module: SequenceTraining, data: SequenceData, settings: TrainSettings, run_dir: Path
 ) -> None:
     """Scores the best checkpoint and writes down what was reached."""
+    seconds = round(module.seconds, 2)
     best = run_dir / "checkpoints" / "best.ckpt"
     trained = load_trained(best)
     scores = test_scores(trained.network, data, choose_device(settings.trainer.accelerator))
     metrics = {
         **scores.figures,
         "train/steps": trainer.global_step,
-        "train/seconds": round(module.seconds, 2),
+        "train/seconds": seconds,
         "seed": settings.seed,
         "checkpoint": str(best),
     }

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attention_lab.compatibility import check_sampling, check_sequences
-from attention_lab.composition import build_data, build_network, build_task, sketch_network
+from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError, build
 from attention_lab.configuration.settings import TrainSettings
 from attention_lab.data.module import SequenceData
@@ -65,7 +65,7 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
         settings = build(TrainSettings, config, "")
         task = build_task(settings.task)
         parts = (settings.model, settings.attention, settings.position, settings.data, settings.position_sampling)
-        sketch = sketch_network(*parts)
+        sketch = build_network(*parts, sketch=True)
         check_sequences(sketch, task, settings.data)
         check_sampling(sketch, settings.position_sampling, task, settings.data)
     except SettingError as error:
