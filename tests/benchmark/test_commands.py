@@ -75,6 +75,7 @@ def test_cost_leaves_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFi
     assert len(list(csv.DictReader((tmp_path / "cost.csv").read_text().splitlines()))) == 2
 
 
+@pytest.mark.slow
 def test_memory_of_matrices_grows_with_the_square_and_stops_at_the_limit(tmp_path: Path) -> None:
     asked = "cost --kinds full_explicit --lengths 256,512,1024 --d-model 8 --num-heads 4 --repeats 1 --device cpu"
     assert main([*asked.split(), "--memory-limit-gib", "0.05", "--out", str(tmp_path)]) == 0

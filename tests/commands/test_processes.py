@@ -63,7 +63,7 @@ def test_a_signal_ends_training_with_a_usable_checkpoint(signum, status, tmp_pat
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("line", ["Training", "step    20"])
+@pytest.mark.parametrize("line", [pytest.param("Training", marks=pytest.mark.slow), "step    20"])
 def test_a_signal_is_heard_before_the_first_step_and_after_the_last(signum, status, line, tmp_path):
     with start(tmp_path, "data.test_size=20000") as process:
         wait_for(line, process)

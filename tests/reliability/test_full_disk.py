@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 ROOT = Path(__file__).parents[2]
@@ -15,6 +16,7 @@ def train(folder: Path, *settings: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_nothing_that_was_saved(tmp_path):
     with train(
         tmp_path, "experiment=smoke", "trainer=cpu", "trainer.max_steps=1000000", "hydra.run.dir=run"

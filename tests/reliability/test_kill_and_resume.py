@@ -152,6 +152,7 @@ def kill_until_done(folder: Path, processes: int, kills: int, seed: int, pause: 
     return killed
 
 
+@pytest.mark.slow
 def test_a_kill_changes_nothing(whole, tmp_path):
     assert kill_until_done(tmp_path, processes=1, kills=1, seed=1, pause=0.7) == 1
     assert_same(tmp_path / "run", whole(1))

@@ -12,6 +12,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
+# Many processes, each of which imports everything first.
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 # Nothing is random but what a seed decides alike for any number of processes; batches and splits do not divide by two.
 RUN = ("experiment=smoke", "trainer.accelerator=cpu", "data.batch_size=17", "data.validation_size=41")
@@ -28,7 +31,7 @@ def finish(process: subprocess.Popen[str]) -> str:
     return said
 
 
-@pytest.fixture(scope="module", params=["own", pytest.param("torchrun", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["own", "torchrun"])
 def runs(request, tmp_path_factory) -> tuple[Path, Path]:
     """Returns the folders of one training by one process, and by two: started by the first, or by torchrun."""
     folder = tmp_path_factory.mktemp("runs")
@@ -63,7 +66,6 @@ def test_two_processes_train_the_network_of_one(runs):
             torch.testing.assert_close(two["state_dict"][name], value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_the_same_weights_have_the_same_metrics(runs, tmp_path):
     # A step too small to change anything, so that both validate the checkpoint they begin with.
     still = ("optimizer.learning_rate=1e-30", "optimizer.final_learning_rate=0", "trainer.max_steps=1")
