@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
+from torch.nn import functional
 
 from attention_lab.models.dropout import make_dropout
 from attention_lab.positions.position import Position
@@ -53,4 +54,6 @@ class Embedding(nn.Module):
         self, tokens: Integer[Tensor, "B L"], coordinates: Integer[Tensor, "#B L"] | None = None
     ) -> Float[Tensor, "B L D"]:
         """Embeds tokens; `coordinates` are their positions, 0, 1, 2, ... where not given."""
-        return self.dropout(self.position(self.tokens(tokens) * self.scale, coordinates))
+        # The table is scaled, not what is taken out of it: in training it is much the smaller of the two.
+        embedded = functional.embedding(tokens, self.tokens.weight * self.scale)
+        return self.dropout(self.position(embedded, coordinates))
