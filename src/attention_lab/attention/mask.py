@@ -43,6 +43,10 @@ class Mask(NamedTuple):
         """Whether nothing but the future is hidden, which the fused kernel does without a matrix."""
         return self.causal and self.keys is None and self.allowed is None
 
+    def closing(self, allowed: Bool[Tensor, "..."] | None) -> "Mask":
+        """Returns the mask under an intervention that leaves only these edges open; itself where there is none."""
+        return self if allowed is None else self._replace(allowed=allowed)
+
     def num_visible(self, num_queries: int, num_keys: int, device: torch.device) -> Integer[Tensor, "#B #L"]:
         """Returns how many keys each query may attend to, but for what `allowed` closes."""
         if self.causal and self.keys is not None:

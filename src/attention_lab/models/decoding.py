@@ -30,12 +30,12 @@ def greedy_decode(
     if max_length > model.max_length:
         raise ValueError(f"max_length={max_length} is beyond the model's {model.max_length} positions")
     tokens = source.new_full((source.size(0),), BOS)
-    running = torch.ones_like(tokens, dtype=torch.bool)
+    finished = torch.zeros_like(tokens, dtype=torch.bool)
     state = model.begin(source, max_length)
     said: list[Tensor] = []
-    while len(said) < max_length and running.any():
+    while len(said) < max_length and not finished.all():
         output, state = model.step(tokens[:, None], state)
-        tokens = output.logits[:, -1].argmax(dim=-1).where(running, PAD)
-        running = running & (tokens != EOS)
+        tokens = output.logits[:, -1].argmax(dim=-1).masked_fill(finished, PAD)
+        finished = finished | (tokens == EOS)
         said.append(tokens)
     return torch.stack(said, dim=1)

@@ -152,7 +152,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         weights: list[Tensor | None] = []
         for layer, block in enumerate(self.encoder):
             allowed = closed.get(("encoder_self", layer))
-            x, own = block(x, mask._replace(allowed=allowed), need_weights=need_weights, placed=placed)
+            x, own = block(x, mask.closing(allowed), need_weights=need_weights, placed=placed)
             weights.append(own)
         blocks = self._decoder_blocks()
         crossing = self.target_embedding.position.across(places, places)
@@ -183,8 +183,8 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         decoder_cross: list[Tensor | None] = []
         for layer, block in enumerate(self._decoder_blocks()):
             history = state.history[layer].append(block.self_attn.project(x, x, new))
-            history_mask = CAUSAL._replace(allowed=closed.get(("decoder_self", layer)))
-            memory_mask = state.memory_mask._replace(allowed=closed.get(("decoder_cross", layer)))
+            history_mask = CAUSAL.closing(closed.get(("decoder_self", layer)))
+            memory_mask = state.memory_mask.closing(closed.get(("decoder_cross", layer)))
             x, own, cross = block(
                 x,
                 history,

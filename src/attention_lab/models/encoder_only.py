@@ -115,7 +115,7 @@ class EncoderOnly(OneStack[SaidState]):
         for layer, block in enumerate(self.layers):
             inputs.append(x)
             memory.append(block.attn.project(x, x, placed))
-            seen = mask._replace(allowed=closed.get(("self", layer)))
+            seen = mask.closing(closed.get(("self", layer)))
             x, weights = block.read(x, memory[-1], seen, need_weights=need_weights, placed=placed)
             maps.append(weights)
         return SaidState(self.output(x), tuple(inputs), tuple(memory), mask, placed, 0), maps
