@@ -63,6 +63,14 @@ def test_a_foreign_or_newer_file_is_refused(content, tmp_path):
     assert "format 99" in refusal(saved(newer, tmp_path))
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_two_ended_positions_of_an_earlier_format_are_refused(content, tmp_path, version):
+    two_ended = {"_target_": "attention_lab.positions.two_ended_rotary.TwoEndedRotary"}
+    config = {**content["attention_lab"]["config"], "position": two_ended}
+    old = {**content, "attention_lab": {"format": version, "config": config}}
+    assert "train it again" in refusal(saved(old, tmp_path))
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
 def test_a_truncated_file_is_refused(content, tmp_path, share):
     path = saved(content, tmp_path)

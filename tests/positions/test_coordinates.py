@@ -1,5 +1,6 @@
 """Coordinates count real tokens from the first one, wherever the padding is."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,11 +34,24 @@ def test_both_ends_by_hand():
     real = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0]], dtype=torch.bool)
     source = Ruler().source(real)
     assert source.start.tolist() == [[0, 1, 2, 3], [0, 0, 1, 1]]
-    assert source.end[0].tolist() == [2, 1, 0, -1]
-    assert source.end[1, 1:3].tolist() == [0, -1]
+    assert source.end[0].tolist() == [2, 1, 0, 3]
+    assert source.end[1, 1:3].tolist() == [0, 1]
     target = Ruler().target(torch.arange(4)[None], num_symbols(real))
     assert target.start.tolist() == [[0, 1, 2, 3]]
     assert target.end.tolist() == [[-3, -2, -1, 0], [-1, 0, 1, 2]]
+
+
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_eos_comes_last_from_either_end(length):
+    source = Ruler().source(torch.ones(1, length, dtype=torch.bool))
+    for counted in source:
+        assert counted[0, -1] == length - 1
+        assert sorted(counted[0].tolist()) == list(range(length))
+
+
+def test_a_row_of_nothing_but_padding_has_coordinates_too():
+    source = Ruler().source(torch.tensor([[True, True], [False, False]]))
+    assert source.end.shape == (2, 2)
 
 
 def test_a_ruler_with_marks_keeps_equal_ranks_equal_and_mirrors_negative_ones():

@@ -35,10 +35,10 @@ def meeting(found, head: int) -> list[list[int]]:
 def test_each_frame_meets_what_its_task_needs_by_hand(marks):
     found = placed(4, 9, Ruler(marks))
     assert meeting(found, 0) == [[0], [1], [2], [3], [4], [], [], [], []]
-    assert meeting(found, 1) == [[3], [2], [1], [0], [], [], [], [], []]
+    # EOS, source token 4, comes last from either end.
+    assert meeting(found, 1) == [[3], [2], [1], [0], [4], [], [], [], []]
     assert meeting(found, 2) == [[], [], [], [], [0], [1], [2], [3], [4]]
-    # Once before the first: EOS is one place beyond the last symbol.
-    assert meeting(found, 3) == [[], [], [], [4], [3], [2], [1], [0], []]
+    assert meeting(found, 3) == [[], [], [], [], [3], [2], [1], [0], [4]]
 
 
 def test_the_frames_of_tasks_are_their_alignments():

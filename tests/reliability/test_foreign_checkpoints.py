@@ -25,6 +25,7 @@ from attention_lab.composition import build_network
 from attention_lab.configuration.checking import SettingError, build
 from attention_lab.configuration.settings import TrainSettings
 from attention_lab.evaluation.checkpoint import load_trained
+from attention_lab.training.checkpoint_file import CHECKPOINT_FORMAT
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["experiment=smoke", "model.d_model=8", "model.d_ff=8", "position.max_len=20", "data.max_length=5"]
@@ -44,7 +45,7 @@ def content() -> dict[str, Any]:
     chosen = build(TrainSettings, config, "")
     network = build_network(chosen.model, chosen.attention, chosen.position, chosen.data)
     return {
-        "attention_lab": {"format": 2, "config": config, "solved": None, "seconds": 1.5},
+        "attention_lab": {"format": CHECKPOINT_FORMAT, "config": config, "solved": None, "seconds": 1.5},
         "state_dict": {f"network.{name}": value for name, value in network.state_dict().items()},
         "global_step": 17,
     }

@@ -14,6 +14,7 @@ from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SourceSpace
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.tasks.reverse import Reverse
+from attention_lab.training.checkpoint_file import CHECKPOINT_FORMAT
 from attention_lab.training.module import SequenceTraining
 
 make_data = partial(
@@ -92,7 +93,7 @@ def test_a_checkpoint_holds_plain_types_the_config_and_the_schedule(tmp_path):
     content = torch.load(tmp_path / "some.ckpt", weights_only=True)
     seconds = content["attention_lab"].pop("seconds")
     assert 0 < seconds < 60
-    assert content["attention_lab"] == {"format": 2, "config": {"seed": 5}, "solved": None}
+    assert content["attention_lab"] == {"format": CHECKPOINT_FORMAT, "config": {"seed": 5}, "solved": None}
     assert content["global_step"] == 2
     assert content["lr_schedulers"][0]["last_epoch"] == 2
     assert content["optimizer_states"][0]["state"]

@@ -12,7 +12,7 @@ from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import TrainSettings
 from attention_lab.models.model import SequenceModel
 from attention_lab.report.files import write_text
-from attention_lab.training.checkpoint_file import CHECKPOINT_FORMAT, read_ours
+from attention_lab.training.checkpoint_file import FIRST_RESUMABLE, read_ours
 from attention_lab.training.event_files import forget_after
 
 _MAY_CHANGE = (
@@ -57,10 +57,10 @@ def checkpoint_of(settings: TrainSettings, config: dict[str, Any], run_dir: Path
         return None
     content = read_ours(last, "resume")
     ours = content["attention_lab"]
-    if ours["format"] != CHECKPOINT_FORMAT:
+    if ours["format"] < FIRST_RESUMABLE:
         raise SettingError(
             f"resume={settings.resume} was written by an earlier version, which kept too little to go on from (format "
-            f"{ours['format']}, not {CHECKPOINT_FORMAT}); init_from={shown(last)} starts a new run with its weights"
+            f"{ours['format']}, below {FIRST_RESUMABLE}); init_from={shown(last)} starts a new run with its weights"
         )
     changed = _changed(flat(ours["config"]), flat(config))
     done, asked = content["global_step"], settings.trainer.max_steps

@@ -15,8 +15,9 @@ class Coordinates(NamedTuple):
 
     Attributes:
         start: how many tokens come before it.
-        end: of a source token, how many symbols come after it (-1 for EOS, which comes after all of them); of a target
-            token, how many come before it once as many have been said as the source has symbols (negative until then).
+        end: of a source token, how many symbols come after it, and of its EOS, how many there are: from whichever end a
+            source is read, EOS comes last. Of a target token, how many tokens come before it once as many have been
+            said as the source has symbols (negative until then).
     """
 
     start: Integer[Tensor, "#B L"]
@@ -43,8 +44,8 @@ class Ruler(NamedTuple):
 
     def source(self, real: Bool[Tensor, "B S"]) -> Coordinates:
         """Returns where the tokens of sources are, each of which ends with EOS."""
-        ranks = from_start(real)
-        return Coordinates(self.at(ranks), self.at(num_symbols(real) - 1 - ranks))
+        ranks, symbols = from_start(real), num_symbols(real)
+        return Coordinates(self.at(ranks), self.at((symbols - 1 - ranks).where(ranks < symbols, symbols)))
 
     def target(self, ranks: Integer[Tensor, "#B T"], num_symbols: Integer[Tensor, "B 1"]) -> Coordinates:
         """Returns where target tokens are, the sources of which have so many symbols."""

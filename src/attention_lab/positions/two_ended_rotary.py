@@ -26,6 +26,10 @@ class TwoEndedRotary(RotaryPosition):
                                                                                      palindrome
     ============= ============================= ==================================== ======================
 
+    EOS comes last from either end: it has S, not -1, from the source's end as well. A head that reverses then finds it
+    at distance zero when all is said; where it did not, some heads told the end by finding nothing, and stayed blurred
+    to be able to.
+
     That is the inductive bias: a head need not learn to count from the end, it is told both distances. Which frame a
     task needs, and to look at distance zero, is learned. Self-attention is plain rotary; of an encoder-only network,
     whose attention leads from what is said to the source, the heads have frames as well.

@@ -14,8 +14,11 @@ import torch
 
 from attention_lab.configuration.checking import SettingError
 
-CHECKPOINT_FORMAT = 2
-"""Version of what this project adds to Lightning's checkpoints; 1 could be evaluated, but training could not go on."""
+CHECKPOINT_FORMAT = 3
+"""Version of what this project adds to Lightning's checkpoints. Before 3, EOS was elsewhere in two-ended positions."""
+
+FIRST_RESUMABLE = 2
+"""The first version from which training can go on."""
 
 _MOST_PARTS = 1000
 """Names, numbers and texts that a config may be made of."""
@@ -86,10 +89,14 @@ def read_ours(path: Path, setting: str = "checkpoint") -> dict[str, Any]:
     ):
         raise SettingError(f"{setting}={path} was not written by attention_lab's train.py")
     version = ours["format"] if isinstance(ours.get("format"), int) else None
-    known = range(1, CHECKPOINT_FORMAT + 1)
-    if version not in known:
+    if version is None or not 1 <= version <= CHECKPOINT_FORMAT:
         raise SettingError(
-            f"{setting}={path} has format {version}; this version reads formats {' and '.join(map(str, known))}"
+            f"{setting}={path} has format {version}; this version reads formats 1 to {CHECKPOINT_FORMAT}"
+        )
+    position = ours["config"].get("position")
+    if version < 3 and isinstance(position, dict) and str(position.get("_target_")).endswith(".TwoEndedRotary"):
+        raise SettingError(
+            f"{setting}={path} has format {version}, when position=two_ended_rotary counted otherwise; train it again"
         )
     for name, section in ours["config"].items():
         target = section.get("_target_", "attention_lab.") if isinstance(section, dict) else "attention_lab."
