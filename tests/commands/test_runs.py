@@ -261,6 +261,29 @@ def test_a_small_copy_task_is_solved_and_training_stops_by_itself(command: Comma
 # One core is no fault of the loader's, and Python 3.12 warns of every fork of a process with threads.
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_what_was_learned_on_16_symbols_holds_at_1024(command: Command):
+    """The far recipe, cut short: a claim that no change may take away unnoticed."""
+    recipe = ("experiment=length_generalization", "task=reverse", "callbacks.attention_maps=false")
+    short = (
+        "trainer.max_steps=150",
+        "trainer.validate_every=150",
+        "data.batch_size=64",
+        "data.validation_size=100",
+        "data.test_size=100",
+    )
+    assert command("train.py", *recipe, *short, "trainer=cpu", "hydra.run.dir=run") == 0
+    lengths = ("lengths=[16,1024]", "num_per_length=4", "num_figures=0", "hydra.run.dir=evaluation")
+    assert command("evaluate.py", "checkpoint=run/checkpoints/last.ckpt", *lengths) == 0
+    report = json.loads(Path("evaluation/report.json").read_text())
+    near, far = report["length_curve"]
+    assert (near["length"], far["length"]) == (16, 1024)
+    for record in (near, far):
+        assert record["decoded_exact_match"] == 1.0
+        assert record["alignment_hit_rate"] == 1.0
+    assert far["alignment_mass"] > 0.99
+    assert [head["frame"] for head in report["heads"] if head["hit_rate"] == 1.0] == ["end"]
+
+
 def test_workers_and_validations_change_nothing_even_with_dropout(command: Command):
     found = set()
     for number, more in enumerate(["data.num_workers=0", "data.num_workers=2", "trainer.validate_every=2"]):
