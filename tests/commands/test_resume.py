@@ -12,6 +12,7 @@ import yaml
 
 from attention_lab.commands.run_folder import held
 from attention_lab.evaluation.checkpoint import load_trained
+from attention_lab.training.checkpoint_file import CHECKPOINT_FORMAT
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,6 +125,28 @@ def test_a_run_of_an_earlier_format_can_only_lend_its_weights(command, run, caps
     assert "init_from=" in refusal(command, capsys, "resume=run", "trainer.max_steps=20")
     assert command("train.py", *SMALL, f"init_from={path}", "hydra.run.dir=second") == 0
     assert load_trained(path).step == 10
+
+
+def test_a_run_of_the_second_format_goes_on(command, run):
+    path = run / "checkpoints/last.ckpt"
+    content = torch.load(path, weights_only=True)
+    content["attention_lab"]["format"] = 2
+    torch.save(content, path)
+    assert command("train.py", "resume=run", "trainer.max_steps=20") == 0
+    after = torch.load(path, weights_only=True)
+    assert (after["global_step"], after["attention_lab"]["format"]) == (20, CHECKPOINT_FORMAT)
+
+
+def test_positions_that_counted_otherwise_neither_go_on_nor_lend_their_weights(command, run, capsys):
+    path = run / "checkpoints/last.ckpt"
+    content = torch.load(path, weights_only=True)
+    content["attention_lab"]["format"] = 2
+    content["attention_lab"]["config"]["position"] = {
+        "_target_": "attention_lab.positions.two_ended_rotary.TwoEndedRotary"
+    }
+    torch.save(content, path)
+    for arguments in (("resume=run", "trainer.max_steps=20"), (f"init_from={path}", "hydra.run.dir=second")):
+        assert "train it again" in refusal(command, capsys, *arguments)
 
 
 def test_a_run_that_goes_on_in_another_process_is_left_alone(command, run, capsys):

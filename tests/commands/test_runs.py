@@ -258,9 +258,6 @@ def test_a_small_copy_task_is_solved_and_training_stops_by_itself(command: Comma
     assert metrics["train/steps"] < 600
 
 
-# One core is no fault of the loader's, and Python 3.12 warns of every fork of a process with threads.
-@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_what_was_learned_on_16_symbols_holds_at_1024(command: Command):
     """The far recipe, cut short: a claim that no change may take away unnoticed."""
     recipe = ("experiment=length_generalization", "task=reverse", "callbacks.attention_maps=false")
@@ -284,6 +281,9 @@ def test_what_was_learned_on_16_symbols_holds_at_1024(command: Command):
     assert [head["frame"] for head in report["heads"] if head["hit_rate"] == 1.0] == ["end"]
 
 
+# One core is no fault of the loader's, and Python 3.12 warns of every fork of a process with threads.
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_workers_and_validations_change_nothing_even_with_dropout(command: Command):
     found = set()
     for number, more in enumerate(["data.num_workers=0", "data.num_workers=2", "trainer.validate_every=2"]):

@@ -51,6 +51,22 @@ def test_is_the_scaled_token_plus_the_code_of_its_coordinate(embedding):
             torch.testing.assert_close(out[row, place], math.sqrt(D) * token + code)
 
 
+@pytest.mark.parametrize("length", [2, V + 3], ids=["fewer tokens than the table has", "more"])
+def test_training_embeds_as_evaluation_does_whichever_is_scaled(embedding, length):
+    tokens = torch.randint(V, (1, length))
+    embedding.position = PositionalEncoding(D)
+    pull = torch.randn(1, length, D)
+    gradients = []
+    for training in (True, False):
+        embedding.train(training).zero_grad()
+        out = embedding(tokens)
+        (out * pull).sum().backward()
+        gradients.append((out, embedding.tokens.weight.grad))
+    (learned, one), (told, other) = gradients
+    assert torch.equal(learned, told)
+    torch.testing.assert_close(one, other)
+
+
 def test_coordinates_count_from_zero_where_not_given(embedding):
     tokens = random_tokens()
     assert torch.equal(embedding(tokens), embedding(tokens, torch.arange(L)[None]))

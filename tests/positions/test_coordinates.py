@@ -49,9 +49,12 @@ def test_eos_comes_last_from_either_end(length):
         assert sorted(counted[0].tolist()) == list(range(length))
 
 
-def test_a_row_of_nothing_but_padding_has_coordinates_too():
-    source = Ruler().source(torch.tensor([[True, True], [False, False]]))
-    assert source.end.shape == (2, 2)
+@pytest.mark.parametrize("ruler", [Ruler(), Ruler(marks=torch.tensor([[0, 1, 2]])), Ruler(gap=torch.tensor([[1]]))])
+def test_a_row_of_nothing_but_padding_stays_at_zero(ruler):
+    real = torch.tensor([[False, False]])
+    assert num_symbols(real).tolist() == [[0]]
+    assert [counted.tolist() for counted in ruler.source(real)] == [[[0, 0]], [[0, 0]]]
+    assert ruler.target(torch.arange(2)[None], num_symbols(real)).end.tolist() == [[0, 1]]
 
 
 def test_a_ruler_with_marks_keeps_equal_ranks_equal_and_mirrors_negative_ones():

@@ -44,7 +44,7 @@ class Mask(NamedTuple):
         return self.causal and self.keys is None and self.allowed is None
 
     def closing(self, allowed: Bool[Tensor, "..."] | None) -> "Mask":
-        """Returns the mask under an intervention that leaves only these edges open; itself where there is none."""
+        """Returns the mask with an intervention in place of any before; itself where there is none."""
         return self if allowed is None else self._replace(allowed=allowed)
 
     def num_visible(self, num_queries: int, num_keys: int, device: torch.device) -> Integer[Tensor, "#B #L"]:

@@ -83,8 +83,8 @@ class TransformerBlock(nn.Module):
     ) -> BlockOutput:
         """Runs the layer on the last L tokens of those whose `attn.project` is `history`."""
         mixed, weights = self.attn.attend(x, history, mask, need_weights=need_weights, placed=placed)
-        x = self.norm1(add_residual(x, self.dropout(mixed)))
-        x = self.norm2(add_residual(x, self.dropout(self.ffn(x))))
+        x = self.norm1(x + self.dropout(mixed))
+        x = self.norm2(x + self.dropout(self.ffn(x)))
         return BlockOutput(x, weights)
 
 
@@ -156,12 +156,12 @@ class DecoderBlock(nn.Module):
         """
         need_self = need_weights if need_self_weights is None else need_self_weights
         mixed, self_weights = self.self_attn.attend(x, history, history_mask, need_weights=need_self, placed=placed)
-        x = self.norm1(add_residual(x, self.dropout(mixed)))
+        x = self.norm1(x + self.dropout(mixed))
         mixed, cross_weights = self.cross_attn.attend(
             x, memory, memory_mask, need_weights=need_weights, placed=memory_placed
         )
-        x = self.norm2(add_residual(x, self.dropout(mixed)))
-        x = self.norm3(add_residual(x, self.dropout(self.ffn(x))))
+        x = self.norm2(x + self.dropout(mixed))
+        x = self.norm3(x + self.dropout(self.ffn(x)))
         return DecoderBlockOutput(x, self_weights, cross_weights)
 
 
@@ -169,13 +169,6 @@ def feed_forward(d_model: int, d_ff: int, dropout: float) -> nn.Sequential:
     """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position alone (Vaswani et al. 2017, equation 2)."""
     if d_ff < 1:
         raise ValueError(f"d_ff={d_ff} must be at least 1")
+    # In place, as the network is 1 % faster for it: a hook on the first layer sees what is left after it.
     activation = nn.ReLU(inplace=True)
     return nn.Sequential(Projection(d_model, d_ff), activation, make_dropout(dropout), Projection(d_ff, d_model))
-
-
-def add_residual(x: Float[Tensor, "B L D"], change: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
-    """Returns x + change, written over `change`, which no gradient needs: a training step is 2 % faster for it.
-
-    In mixed precision the sum is as precise as `x` is, and has a place of its own.
-    """
-    return change.add_(x) if change.dtype == x.dtype else x + change

@@ -111,7 +111,7 @@ class DecoderOnly(OneStack[ReadingState]):
         for layer, block in enumerate(self.layers):
             history = state.history[layer].append(block.attn.project(x, x, new), real)
             allowed = closed.get(("self", layer))
-            seen = mask._replace(allowed=None if allowed is None else _as_moved(allowed, state))
+            seen = mask.closing(None if allowed is None else _as_moved(allowed, state))
             x, weights = block.read(x, history, seen, need_weights=need_weights, placed=placed)
             maps.append(None if weights is None else _as_given(weights, state))
         return ModelOutput(self.output(x), attention_maps({"self": maps})), state._replace(real=so_far)

@@ -61,5 +61,5 @@ def from_start(real: Bool[Tensor, "B L"]) -> Integer[Tensor, "B L"]:
 
 
 def num_symbols(real: Bool[Tensor, "B S"]) -> Integer[Tensor, "B 1"]:
-    """Returns how many tokens of each source come before its EOS."""
-    return real.sum(dim=1, keepdim=True) - 1
+    """Returns how many tokens of each source come before its EOS; none where all is padding."""
+    return (real.sum(dim=1, keepdim=True) - 1).clamp(min=0)

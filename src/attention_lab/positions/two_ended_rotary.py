@@ -16,7 +16,7 @@ class TwoEndedRotary(RotaryPosition):
     """Rotary positions; in cross-attention each head counts source and target tokens from ends of its own.
 
     ============= ============================= ==================================== ======================
-    frame         source token r of S           target token t                       distance zero is
+    frame         source symbol r of S          target token t                       distance zero is
     ============= ============================= ==================================== ======================
     `start`       r, from the source's start    t, from the target's start           copy
     `end`         S - 1 - r, from its end       t                                    reverse
@@ -26,9 +26,8 @@ class TwoEndedRotary(RotaryPosition):
                                                                                      palindrome
     ============= ============================= ==================================== ======================
 
-    EOS comes last from either end: it has S, not -1, from the source's end as well. A head that reverses then finds it
-    at distance zero when all is said; where it did not, some heads told the end by finding nothing, and stayed blurred
-    to be able to.
+    EOS comes last from either end: it has S from the source's end as well. A head that reverses then finds it at
+    distance zero when all is said, and need not stay blurred to tell the end by finding nothing.
 
     That is the inductive bias: a head need not learn to count from the end, it is told both distances. Which frame a
     task needs, and to look at distance zero, is learned. Self-attention is plain rotary; of an encoder-only network,

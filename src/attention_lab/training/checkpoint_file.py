@@ -15,10 +15,13 @@ import torch
 from attention_lab.configuration.checking import SettingError
 
 CHECKPOINT_FORMAT = 3
-"""Version of what this project adds to Lightning's checkpoints. Before 3, EOS was elsewhere in two-ended positions."""
+"""Version of what this project adds to Lightning's checkpoints."""
 
 FIRST_RESUMABLE = 2
 """The first version from which training can go on."""
+
+_FIRST_WITH_EOS_LAST = 3
+"""The first version in which EOS comes last from either end."""
 
 _MOST_PARTS = 1000
 """Names, numbers and texts that a config may be made of."""
@@ -76,7 +79,7 @@ def read_ours(path: Path, setting: str = "checkpoint") -> dict[str, Any]:
         setting: what a user calls it.
 
     Raises:
-        SettingError: it is missing, broken or foreign.
+        SettingError: it is missing, broken or foreign, or its network would not be the one that was trained.
     """
     content = read_checkpoint(path, setting)
     ours = content.get("attention_lab")
@@ -94,7 +97,11 @@ def read_ours(path: Path, setting: str = "checkpoint") -> dict[str, Any]:
             f"{setting}={path} has format {version}; this version reads formats 1 to {CHECKPOINT_FORMAT}"
         )
     position = ours["config"].get("position")
-    if version < 3 and isinstance(position, dict) and str(position.get("_target_")).endswith(".TwoEndedRotary"):
+    if (
+        version < _FIRST_WITH_EOS_LAST
+        and isinstance(position, dict)
+        and str(position.get("_target_")).endswith(".TwoEndedRotary")
+    ):
         raise SettingError(
             f"{setting}={path} has format {version}, when position=two_ended_rotary counted otherwise; train it again"
         )
