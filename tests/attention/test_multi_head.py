@@ -279,10 +279,8 @@ def test_half_precision_stays_close_and_finite(attention, dtype, tolerance, need
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0)], ids=["no sequences", "no tokens"])
 def test_nothing_in_gives_nothing_out(need_weights, shape):
     nothing = torch.zeros(*shape, D)
-    assert MultiHeadAttention(D, H, 0.0)(nothing, nothing, nothing, need_weights=need_weights).output.shape == (
-        *shape,
-        D,
-    )
+    out = MultiHeadAttention(D, H, 0.0)(nothing, nothing, nothing, need_weights=need_weights).output
+    assert out.shape == (*shape, D)
 
 
 def test_weights_sum_to_one_in_training_although_some_are_dropped():

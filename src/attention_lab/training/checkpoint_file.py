@@ -97,11 +97,8 @@ def read_ours(path: Path, setting: str = "checkpoint") -> dict[str, Any]:
             f"{setting}={path} has format {version}; this version reads formats 1 to {CHECKPOINT_FORMAT}"
         )
     position = ours["config"].get("position")
-    if (
-        version < _FIRST_WITH_EOS_LAST
-        and isinstance(position, dict)
-        and str(position.get("_target_")).endswith(".TwoEndedRotary")
-    ):
+    two_ended = isinstance(position, dict) and str(position.get("_target_")).endswith(".TwoEndedRotary")
+    if two_ended and version < _FIRST_WITH_EOS_LAST:
         raise SettingError(
             f"{setting}={path} has format {version}, when position=two_ended_rotary counted otherwise; train it again"
         )
