@@ -1,5 +1,7 @@
 """Sampled positions: sorted subsets, dense and sparse ones, shared by source and target."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +12,7 @@ from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.encoder_only import EncoderOnly
 from attention_lab.positions.position import Position
 from attention_lab.positions.sampling import PositionSampling, ruler_for
+from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import BOS, EOS, PAD
 
 CPU = torch.device("cpu")
@@ -111,6 +114,18 @@ def test_decoding_spreads_positions_as_teacher_forcing_does(model):
     for column in range(target.size(1)):
         output, state = network.step(target[:, column : column + 1], state)
         torch.testing.assert_close(output.logits[:, 0], expected[:, column])
+
+
+def test_padding_of_a_short_row_stays_within_the_table():
+    """A short row has wide gaps, and as many target tokens as the longest one, most of them padding."""
+    torch.manual_seed(0)
+    code = partial(PositionalEncoding, max_len=64)
+    network = EncoderDecoder(13, 12, 2, 1, 8, position=code, sampling=PositionSampling(64, "uniform")).eval()
+    short, long = [5, EOS], [3, 4, 5, 6, 7, 8, 9, EOS]
+    source = torch.tensor([short + [PAD] * 6, long])
+    target = torch.tensor([[BOS, 5] + [PAD] * 6, [BOS, *long[:-1]]])
+    alone = network(source[:1, :2], target[:1, :2]).logits
+    torch.testing.assert_close(network(source, target).logits[:1, :2], alone)
 
 
 def test_what_cannot_be_is_refused():

@@ -66,7 +66,8 @@ class PositionSampling:
             return Ruler()
         symbols = num_symbols(real)
         targets = (max(num_targets, 1) - 1) * symbols // symbols.max().clamp(min=1)
-        return Ruler(gap=(self.range // (torch.maximum(symbols, targets) + 1)).clamp(min=1))
+        last = torch.maximum(symbols, targets)
+        return Ruler(gap=(self.range // (last + 1)).clamp(min=1), last=last)
 
 
 def ruler_for(sampling: PositionSampling | None, real: Bool[Tensor, "B S"], num_targets: int, training: bool) -> Ruler:
