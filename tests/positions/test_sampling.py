@@ -128,6 +128,16 @@ def test_padding_of_a_short_row_stays_within_the_table():
     torch.testing.assert_close(network(source, target).logits[:1, :2], alone)
 
 
+@pytest.mark.parametrize("range", [2048, 12])
+def test_spread_coordinates_rise_to_the_last_token_of_every_row(range):
+    # Sources of 2 and of 9 symbols and their copies, as one sequence each: 6 and 20 tokens.
+    real = torch.arange(10)[None] < torch.tensor([[3], [10]])
+    places = ruler_for(PositionSampling(range, "uniform"), real, 20, training=False).at(torch.arange(20)[None])
+    for row, tokens in zip(places, (6, 20), strict=True):
+        assert (row[:tokens].diff() > 0).all()
+    assert places.max() < max(range, 20)
+
+
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match=r"^range=1 must be at least 2"):
         PositionSampling(1)

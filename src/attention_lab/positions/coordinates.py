@@ -30,18 +30,18 @@ class Ruler(NamedTuple):
     Attributes:
         marks: the coordinates of ranks 0 to N - 1, rising; negative ranks lie mirrored before the first.
         gap: how far neighbours are apart, where that is not 1.
-        last: the last rank that counts, where there is a gap; what lies beyond is padding, and stays there.
+        most: the largest coordinate that a gap leads to; only padding of shorter rows would lie beyond.
     """
 
     marks: Integer[Tensor, "B N"] | None = None
     gap: Integer[Tensor, "B 1"] | None = None
-    last: Integer[Tensor, "B 1"] | None = None
+    most: Integer[Tensor, ""] | None = None
 
     def at(self, ranks: Integer[Tensor, "#B L"]) -> Integer[Tensor, "#B L"]:
         """Returns the coordinates of ranks."""
         if self.marks is None:
-            within = ranks if self.last is None else ranks.clamp(-self.last, self.last)
-            return within if self.gap is None else within * self.gap
+            spread = ranks if self.gap is None else ranks * self.gap
+            return spread if self.most is None else spread.clamp(-self.most, self.most)
         marks = self.marks.gather(1, ranks.abs().expand(len(self.marks), -1))
         return torch.where(ranks < 0, 2 * self.marks[:, :1] - marks, marks)
 

@@ -67,7 +67,8 @@ class PositionSampling:
         symbols = num_symbols(real)
         targets = (max(num_targets, 1) - 1) * symbols // symbols.max().clamp(min=1)
         last = torch.maximum(symbols, targets)
-        return Ruler(gap=(self.range // (last + 1)).clamp(min=1), last=last)
+        gap = (self.range // (last + 1)).clamp(min=1)
+        return Ruler(gap=gap, most=last.max().clamp(min=self.range - 1))
 
 
 def ruler_for(sampling: PositionSampling | None, real: Bool[Tensor, "B S"], num_targets: int, training: bool) -> Ruler:
