@@ -1,6 +1,7 @@
 """Architecture by attention by position: every cell that can work learns, every other is refused with its reason."""
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import torch
 import yaml
 from torch import Tensor, nn
 
+from attention_lab.attention.packing import Packing
 from attention_lab.composition import build_network
 from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import DataSettings
+from attention_lab.configuration.settings import DataSettings, PositionSamplingSettings
 from attention_lab.data.batches import Batch
 from attention_lab.evaluation.ablation import all_heads, head_means, silenced
 from attention_lab.evaluation.edges import cut_edges
@@ -63,11 +65,17 @@ def component(group: str, name: str, **changed: Any) -> dict[str, Any]:
     return {**yaml.safe_load((CONFIGS / group / f"{name}.yaml").read_text()), **changed}
 
 
-def build(model: str, attention: str, position: str) -> SequenceModel[Any]:
+def build(
+    model: str, attention: str, position: str, sampling: PositionSamplingSettings | None = None
+) -> SequenceModel[Any]:
     torch.manual_seed(0)
     shape = {"d_model": 24, "num_heads": 4, "num_layers": 2, "d_ff": 23}
     return build_network(
-        component("model", model, **shape), component("attention", attention), component("position", position), DATA
+        component("model", model, **shape),
+        component("attention", attention),
+        component("position", position),
+        DATA,
+        *([] if sampling is None else [sampling]),
     )
 
 
@@ -131,6 +139,31 @@ def test_padding_changes_nothing(cell):
         alone = network(source[row : row + 1, :length], target[row : row + 1, :length]).logits
         close(together[row : row + 1, :length], alone, 1e-4)
         close(padded[row : row + 1, :length], alone, 1e-4)
+
+
+@PARAMETRIZED
+@pytest.mark.parametrize("sampled", [False, True], ids=["counted", "drawn"])
+def test_packed_batches_are_the_batches_one_by_one(cell, sampled):
+    network = build(*cell, PositionSamplingSettings(32 if sampled else None, "log_uniform"))
+    source, target, labels = copying()
+    parts = [(slice(0, 1), 12), (slice(1, 4), 11), (slice(4, 7), 8)]
+    sources, targets, said = ([column[rows, :end] for rows, end in parts] for column in (source, target, labels))
+
+    def logits_and_gradients(row: Callable[[], Tensor]) -> tuple[Tensor, list[Tensor]]:
+        torch.manual_seed(3)
+        logits = row()
+        network.zero_grad()
+        token_loss(logits, Packing.of(said).pack(said)).backward()
+        return logits, [weight.grad for weight in network.parameters() if weight.grad is not None]
+
+    packed, gradients = logits_and_gradients(lambda: network.packed_logits(sources, targets))
+    single, expected = logits_and_gradients(
+        lambda: Packing.of(targets).pack([network(*part).logits for part in zip(sources, targets, strict=True)])
+    )
+    close(packed, single)
+    assert len(gradients) == len(expected)
+    for mine, other in zip(gradients, expected, strict=True):
+        close(mine, other, 1e-4)
 
 
 @PARAMETRIZED

@@ -11,6 +11,7 @@ from torch.nn import functional
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention, fused, spelled_out
+from attention_lab.attention.packing import PackedMask
 from attention_lab.attention.projection import Projection
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
 from attention_lab.positions.position import Placed
@@ -60,6 +61,7 @@ class ConvMixedAttention(MultiHeadAttention):
         "cross": "a convolution reads the tokens around its own, so queries and keys must be the same tokens",
         "frames": "half of its heads convolve, and a convolution knows no end to count from",
     }
+    packs = False  # a convolution would run on into the next sequence
 
     def __init__(self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1, *, kernel_size: int = 9) -> None:
         super().__init__(d_model, num_heads, dropout)
@@ -87,7 +89,7 @@ class ConvMixedAttention(MultiHeadAttention):
         self,
         q: Float[Tensor, "B L D"],
         memory: KeyValues,
-        mask: Mask | Bool[Tensor, "..."] | None = None,
+        mask: Mask | PackedMask | Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
         placed: Placed | None = None,
@@ -100,9 +102,11 @@ class ConvMixedAttention(MultiHeadAttention):
             sequence, or a closed one.
 
         Raises:
-            ValueError: the mask is causal, or queries and keys are not the same tokens.
+            ValueError: the mask is causal or packed, or queries and keys are not the same tokens.
         """
         spans = memory.before
+        if isinstance(mask, PackedMask):
+            raise ValueError("mixed attention cannot be packed: a convolution would run on into the next sequence")
         if isinstance(mask, Mask) and mask.causal:
             raise ValueError(f"mixed attention cannot be causal: {self.unable['causal']}")
         if not isinstance(spans, Spans) or q.size(1) != spans.inputs.size(1):

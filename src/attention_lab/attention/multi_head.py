@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from attention_lab.attention.key_values import Cache, KeyValueCache, KeyValues
 from attention_lab.attention.mask import Mask, boolean
+from attention_lab.attention.packing import PackedMask, Packing
 from attention_lab.attention.projection import Projection
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
 from attention_lab.positions.position import UNLIMITED, Placed
@@ -42,6 +43,9 @@ class MultiHeadAttention(nn.Module):
 
     unable: ClassVar[Mapping[str, str]] = {}
     """What this kind cannot be (`causal`, `cross`) or do (`turn` or `bias`, which positions ask for), and why."""
+
+    packs: ClassVar[bool] = True
+    """Whether all that it does before and after mixing it does to every token alike, so that batches may be packed."""
 
     max_keys: int = UNLIMITED
     """How many keys it can attend to."""
@@ -81,7 +85,7 @@ class MultiHeadAttention(nn.Module):
         q: Float[Tensor, "B L D"],
         k: Float[Tensor, "B S D"],
         v: Float[Tensor, "B S D"],
-        mask: Mask | Bool[Tensor, "..."] | None = None,
+        mask: Mask | PackedMask | Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
         placed: Placed | None = None,
@@ -90,7 +94,8 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             q: what asks. k: what is compared with. v: what is mixed; for self-attention all three are the same.
-            mask: True = may attend: a description, or a matrix broadcastable to (B, H, L, S).
+            mask: True = may attend: a description, or a matrix broadcastable to (B, H, L, S). With a packed one,
+                queries and keys are packed rows, which have no weights and know no bias.
             need_weights: take the explicit path and return the weights; otherwise PyTorch's fused kernel runs and
                 the weights are None. The output is the same up to rounding.
             placed: where queries and keys are, for codes that turn them or add to their scores.
@@ -117,7 +122,7 @@ class MultiHeadAttention(nn.Module):
         self,
         q: Float[Tensor, "B L D"],
         memory: KeyValues,
-        mask: Mask | Bool[Tensor, "..."] | None = None,
+        mask: Mask | PackedMask | Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
         placed: Placed | None = None,
@@ -131,8 +136,28 @@ class MultiHeadAttention(nn.Module):
         if self.sharpness is not None:
             scale = self._scale(self.sharpness, mask, queries.size(2), memory.keys.size(2))
             queries = (queries * scale).to(queries.dtype)
+        if isinstance(mask, PackedMask):
+            return AttentionOutput(self.w_o(self._mix_packed(queries, memory, mask).flatten(2)), None)
         mixed, weights = self.mix(queries, memory, mask, placed, need_weights)
         return AttentionOutput(self.w_o(mixed.transpose(1, 2).flatten(2)), weights)
+
+    def _mix_packed(
+        self, queries: Float[Tensor, "1 H N K"], memory: KeyValues, mask: PackedMask
+    ) -> Float[Tensor, "1 N H K"]:
+        """Mixes values batch by batch."""
+
+        def batches(packing: Packing, heads: Tensor) -> list[Tensor]:
+            return [batch.transpose(1, 2) for batch in packing.unpack(heads.transpose(1, 2))]
+
+        parts = zip(
+            batches(mask.queries, queries),
+            batches(mask.keys, memory.keys),
+            batches(mask.keys, memory.values),
+            mask.masks,
+            strict=True,
+        )
+        mixed = [self.mix(q, KeyValues(k, v), own, None, need_weights=False)[0] for q, k, v, own in parts]
+        return mask.queries.pack([batch.transpose(1, 2) for batch in mixed])
 
     def mix(
         self,
@@ -153,11 +178,11 @@ class MultiHeadAttention(nn.Module):
         return scaled_dot_product_attention(queries, keys, values, matrix, dropout, bias)
 
     def _scale(
-        self, sharpness: Float[Tensor, " H"], mask: Mask | Tensor | None, num_queries: int, num_keys: int
+        self, sharpness: Float[Tensor, " H"], mask: Mask | PackedMask | Tensor | None, num_queries: int, num_keys: int
     ) -> Float[Tensor, "*#B H #L 1"]:
         """Returns s_h · log n for each query; queries are scaled instead of scores."""
         described = Mask() if mask is None else mask
-        if isinstance(described, Mask):
+        if isinstance(described, Mask | PackedMask):
             visible = described.num_visible(num_queries, num_keys, sharpness.device)[:, None]
         else:
             visible = boolean(described).sum(dim=-1)

@@ -2,7 +2,7 @@
 
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
+from attention_lab.attention.packing import Packing
 from attention_lab.models.blocks import DecoderBlock
 from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.embedding import Embedding
-from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.models.encoder_decoder import PACKED_PARTS, EncoderDecoder
 from attention_lab.models.initialisation import draw_xavier
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import BOS, EOS, PAD
@@ -48,17 +49,24 @@ class Contender(nn.Module, ABC):
 
     Attributes:
         package: what has to be installed; None where nothing else has.
-        takes_parts: whether it is trained on batches cut into parts of like lengths.
+        parts: parts of like lengths that its training batches are cut into on a CPU.
         decodes: whether it takes part in decoding.
     """
 
     package: ClassVar[str | None] = None
-    takes_parts: ClassVar[bool] = False
+    parts: ClassVar[int] = 1
     decodes: ClassVar[bool] = True
 
     @abstractmethod
     def forward(self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Returns logits of what follows each target token, given the true ones before it."""
+
+    def packed_logits(
+        self, sources: Sequence[Integer[Tensor, "_ _"]], targets: Sequence[Integer[Tensor, "_ _"]]
+    ) -> Float[Tensor, "1 N V"]:
+        """Returns the logits of all tokens of several batches in one row."""
+        logits = [self(source, target) for source, target in zip(sources, targets, strict=True)]
+        return Packing.of(targets).pack(logits)
 
     @abstractmethod
     def decoders(self) -> dict[str, Decode]:
@@ -73,7 +81,7 @@ class Contender(nn.Module, ABC):
 class Ours(Contender):
     """The network and the batches that `train.py` makes by default."""
 
-    takes_parts = True
+    parts = PACKED_PARTS
 
     def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
@@ -83,6 +91,11 @@ class Ours(Contender):
 
     def forward(self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         return self.network(source, target).logits
+
+    def packed_logits(
+        self, sources: Sequence[Integer[Tensor, "_ _"]], targets: Sequence[Integer[Tensor, "_ _"]]
+    ) -> Float[Tensor, "1 N V"]:
+        return self.network.packed_logits(sources, targets)
 
     def decoders(self) -> dict[str, Decode]:
         with torch.no_grad():
@@ -105,7 +118,7 @@ class Ours(Contender):
 class OursPadded(Ours):
     """The same network on the padded batches that the others get."""
 
-    takes_parts = False
+    parts = 1
     decodes = False
 
 

@@ -75,12 +75,12 @@ def _race_training(options: PeersOptions, machine: Machine, fixed: bool) -> dict
     shape = network_shape(options)
     runners: dict[str, Runner] = {}
     # Who is dealt the same batches can share the rows.
-    data: dict[bool, SequenceData] = {}
+    data: dict[int, SequenceData] = {}
     for name in installed():
         made = CONTENDERS[name]
-        if made.takes_parts not in data:
-            data[made.takes_parts] = training_data(options, made, machine, fixed)
-        run = TrainingRun(built(name, shape), data[made.takes_parts], machine)
+        if made.parts not in data:
+            data[made.parts] = training_data(options, made, machine, fixed)
+        run = TrainingRun(built(name, shape), data[made.parts], machine)
         runners[name] = Runner(run, _WARM_UP_STEPS, options.steps)
     return race(runners, options.rounds, machine, _OURS)
 

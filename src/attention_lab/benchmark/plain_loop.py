@@ -5,7 +5,6 @@ import time
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from attention_lab.evaluation.checkpoint import Solved, Trained, untrained_network
 from attention_lab.metrics.sequence import TeacherForcedScores
@@ -44,7 +43,7 @@ class PlainLoop:
     def run(self, steps: int) -> None:
         """Takes so many steps."""
         for batch in itertools.islice(self._batches, steps):
-            loss = batch_loss(self._predict, batch)
+            loss = batch_loss(self.network.packed_logits, batch)
             self._optimizer.zero_grad()
             loss.backward()
             if self._settings.optimizer.gradient_clip:
@@ -65,8 +64,5 @@ class PlainLoop:
         scores = TeacherForcedScores()
         with evaluation_mode(self.network):
             for batch in self._data.val_dataloader():
-                scores.update(self._predict(batch.source, batch.target), batch.labels)
+                scores.update(self.network(batch.source, batch.target).logits, batch.labels)
         return float(scores.compute()["exact_match"])
-
-    def _predict(self, source: Tensor, target: Tensor) -> Tensor:
-        return self.network(source, target).logits

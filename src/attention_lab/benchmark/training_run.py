@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from attention_lab.benchmark.alone import answer
 from attention_lab.benchmark.choices import read_choices
@@ -49,15 +48,12 @@ class TrainingRun:
         tokens = sum(int((part.labels != PAD).sum()) for part in batch)
         there = [Batch(*(column.to(self._machine.device) for column in part)) for part in batch]
         with self._machine.computing():
-            loss = batch_loss(self._predict, there)
+            loss = batch_loss(self._contender.packed_logits, there)
         self._optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._contender.parameters(), 1.0)
         self._optimizer.step()
         return tokens
-
-    def _predict(self, source: Tensor, target: Tensor) -> Tensor:
-        return self._contender(source, target)
 
 
 def chosen_task(options: PeersOptions) -> Task:
@@ -84,7 +80,7 @@ def training_data(options: PeersOptions, contender: type[Contender], machine: Ma
     Raises:
         BenchmarkError: there is no such data.
     """
-    parts = 3 if contender.takes_parts and not machine.is_gpu else 1
+    parts = 1 if machine.is_gpu else contender.parts
     settings = DataSettings(
         min_length=options.max_length if fixed else 1,
         max_length=options.max_length,

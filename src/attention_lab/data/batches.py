@@ -1,6 +1,7 @@
 """Batches: rows of a split as padded tensors, cut out of whole columns."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,10 @@ class Batch(NamedTuple):
     target: Integer[Tensor, "B T"]
     labels: Integer[Tensor, "B T"]
     alignment: Integer[Tensor, "B T"]
+
+    def part(self, rows: slice, num_sources: int, num_targets: int) -> "Batch":
+        """Returns some rows, as far as their tokens reach."""
+        return Batch(self.source[rows, :num_sources], *(column[rows, :num_targets] for column in self[1:]))
 
 
 class SequenceRows(data.Dataset[Batch]):
@@ -94,8 +99,14 @@ class LikeLengths(data.Dataset[Sequence[Batch]]):
     def __getitems__(self, indices: Sequence[int]) -> Sequence[Batch]:
         numbers = np.asarray(indices)
         by_length = numbers[self._lengths[numbers].argsort(kind="stable")]
-        parts = np.split(by_length, least_padding(self._lengths[by_length], self.parts))
-        return [self.rows.__getitems__(part.tolist()) for part in parts]
+        whole = self.rows.__getitems__(by_length.tolist())
+        cuts = [0, *least_padding(self._lengths[by_length], self.parts), len(by_length)]
+        sources = self.rows.source_lengths[by_length]
+        targets = self._lengths[by_length] - sources
+        return [
+            whole.part(slice(first, last), int(sources[first:last].max()) + 1, int(targets[first:last].max()) + 1)
+            for first, last in pairwise(cuts)
+        ]
 
 
 def least_padding(lengths: Integer[np.ndarray, " N"], parts: int) -> list[int]:

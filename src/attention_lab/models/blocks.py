@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.packing import PackedMask
 from attention_lab.attention.projection import Projection
 from attention_lab.models.dropout import make_dropout
 from attention_lab.positions.position import Placed
@@ -64,7 +65,7 @@ class TransformerBlock(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B L D"],
-        mask: Mask | Bool[Tensor, "..."] | None = None,
+        mask: Mask | PackedMask | Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
         placed: Placed | None = None,
@@ -76,7 +77,7 @@ class TransformerBlock(nn.Module):
         self,
         x: Float[Tensor, "B L D"],
         history: KeyValues,
-        mask: Mask | Bool[Tensor, "..."] | None = None,
+        mask: Mask | PackedMask | Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
         placed: Placed | None = None,
@@ -133,8 +134,8 @@ class DecoderBlock(nn.Module):
         x: Float[Tensor, "B L D"],
         history: KeyValues,
         memory: KeyValues,
-        memory_mask: Mask | None = None,
-        history_mask: Mask = CAUSAL,
+        memory_mask: Mask | PackedMask | None = None,
+        history_mask: Mask | PackedMask = CAUSAL,
         *,
         need_weights: bool = True,
         need_self_weights: bool | None = None,

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.packing import Packing
 from attention_lab.positions.position import Position
 
 State = TypeVar("State")
@@ -18,6 +19,9 @@ AttentionMaps = dict[str, tuple[Tensor, ...]]
 
 Intervention = Mapping[tuple[str, int], Bool[Tensor, "..."]]
 """For an attention and a layer: True where a head may still attend, broadcastable to (B, H, L, S)."""
+
+NOTHING_CLOSED: Intervention = {}
+"""No intervention."""
 
 
 Axis = Literal["source", "target", "to say", "to say in place", "source, target", "source, to say"]
@@ -76,6 +80,9 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     unable: ClassVar[Mapping[str, str]] = {}
     """What positions may ask for and this network cannot do, and why."""
 
+    parts: int = 3
+    """How many parts of like lengths a training batch is best cut into on a CPU: more save padding, and each costs."""
+
     says_at_most_its_source: ClassVar[bool] = False
     """Whether targets may not be longer than their sources."""
 
@@ -106,6 +113,16 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
             need_weights: return the attention weights as well; the logits stay the same up to rounding.
             intervention: edges that are to be closed. A head that may attend to nothing says nothing (zeros).
         """
+
+    def packed_logits(
+        self, sources: Sequence[Integer[Tensor, "_ _"]], targets: Sequence[Integer[Tensor, "_ _"]]
+    ) -> Float[Tensor, "1 N V"]:
+        """Returns what `forward` says of several batches, up to rounding: the logits of all their tokens in one row.
+
+        A network that can runs whatever treats every token alike once for all of them.
+        """
+        logits = [self(source, target).logits for source, target in zip(sources, targets, strict=True)]
+        return Packing.of(targets).pack(logits)
 
     @abstractmethod
     def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> State:

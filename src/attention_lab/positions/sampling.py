@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from attention_lab.positions.coordinates import Ruler, num_symbols
+from attention_lab.positions.coordinates import Coordinates, Ruler, num_symbols
 
 Distribution = Literal["log_uniform", "uniform"]
 
@@ -85,3 +85,12 @@ def ruler_for(sampling: PositionSampling | None, real: Bool[Tensor, "B S"], num_
     if training:
         return sampling.drawn(len(real), max(real.size(1), num_targets), real.device)
     return sampling.expected(real, num_targets)
+
+
+def places_of(
+    sampling: PositionSampling | None, real: Bool[Tensor, "B S"], num_targets: int, training: bool
+) -> tuple[Coordinates, Coordinates]:
+    """Returns where all tokens of a batch's sources and targets are, for whom `ruler_for` takes the same arguments."""
+    ruler = ruler_for(sampling, real, num_targets, training)
+    ranks = torch.arange(num_targets, device=real.device)[None]
+    return ruler.source(real), ruler.target(ranks, num_symbols(real))

@@ -5,6 +5,7 @@ import math
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
+from torch.nn import functional
 
 from attention_lab.positions.position import Position
 
@@ -56,4 +57,4 @@ class PositionalEncoding(Position):
             raise ValueError(f"a sequence of {x.size(1)} tokens does not fit into max_len={self.max_len} positions")
         if coordinates is None:
             return x + self.pe[:, : x.size(1)]
-        return x + self.pe[0, coordinates]
+        return x + functional.embedding(coordinates, self.pe[0])

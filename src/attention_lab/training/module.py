@@ -6,10 +6,12 @@ from functools import partial
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
+from attention_lab.attention.packing import Packing
 from attention_lab.configuration.checking import SettingError
 from attention_lab.data.batches import Batch
 from attention_lab.metrics.sequence import TeacherForcedScores, token_loss
@@ -25,16 +27,18 @@ SOLVED = 0.99
 """A task counts as solved at the first validation with at least this exact match."""
 
 
-def batch_loss(predict: Callable[[Tensor, Tensor], Tensor], batch: Sequence[Batch]) -> Tensor:
+def batch_loss(
+    predict: Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor], batch: Sequence[Batch]
+) -> Float[Tensor, ""]:
     """Returns the mean loss over the real tokens of all parts of a batch, in nats.
 
     Args:
-        predict: returns logits (B, T, V) for a source (B, S) and a target (B, T).
+        predict: returns the logits (1, N, V) of all tokens for the sources and the targets of the parts.
         batch: the parts.
     """
-    losses = [token_loss(predict(part.source, part.target), part.labels, reduction="sum") for part in batch]
-    tokens = torch.stack([(part.labels != PAD).sum() for part in batch]).sum()
-    return torch.stack(losses).sum() / tokens
+    labels = [part.labels for part in batch]
+    logits = predict([part.source for part in batch], [part.target for part in batch])
+    return token_loss(logits, Packing.of(labels).pack(labels))
 
 
 def weight_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -100,7 +104,7 @@ class SequenceTraining(LightningModule):
 
     def training_step(self, batch: Sequence[Batch], batch_idx: int) -> Tensor:
         """Returns the mean loss over the tokens of all parts of the batch."""
-        loss = batch_loss(lambda source, target: self.network(source, target).logits, batch)
+        loss = batch_loss(self.network.packed_logits, batch)
         if self.trainer.world_size > 1:
             loss = loss * self._weight(batch)
         if self._is_logged:
