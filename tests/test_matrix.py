@@ -141,10 +141,9 @@ def test_padding_changes_nothing(cell):
         close(padded[row : row + 1, :length], alone, 1e-4)
 
 
-@PARAMETRIZED
-@pytest.mark.parametrize("sampled", [False, True], ids=["counted", "drawn"])
-def test_packed_batches_are_the_batches_one_by_one(cell, sampled):
-    network = build(*cell, PositionSamplingSettings(32 if sampled else None, "log_uniform"))
+@pytest.mark.parametrize("cell", [cell for cell in VALID if cell[0] == "encoder_decoder"], ids=" ".join)
+def test_packed_batches_are_the_batches_one_by_one(cell):
+    network = build(*cell, PositionSamplingSettings(32, "log_uniform"))
     source, target, labels = copying()
     parts = [(slice(0, 1), 12), (slice(1, 4), 11), (slice(4, 7), 8)]
     sources, targets, said = ([column[rows, :end] for rows, end in parts] for column in (source, target, labels))

@@ -332,6 +332,20 @@ def test_refuses_a_source_or_a_target_longer_than_its_positions(model):
         model.begin(random_source(31))
 
 
+def test_packed_batches_may_have_more_tokens_than_a_sequence(model):
+    sources, targets = [random_source(7), random_source(5)], [random_target(6), random_target(11)]
+    assert B * (7 + 5) > MAX_LEN
+    packed = model.packed_logits(sources, targets)
+    said = [model(*batch).logits for batch in zip(sources, targets, strict=True)]
+    close(packed, torch.cat([logits.flatten(0, 1) for logits in said])[None])
+
+
+def test_refuses_a_packed_sequence_longer_than_its_positions(model):
+    for sources, targets in (([S, 31], [T, T]), ([S, S], [31, T])):
+        with pytest.raises(ValueError, match=r"31 tokens .*29 positions"):
+            model.packed_logits(list(map(random_source, sources)), list(map(random_target, targets)))
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [("num_layers", 0), ("num_layers", -2), ("d_ff", 0), ("num_heads", 3), ("dropout", 1.0), ("dropout", -0.5)],

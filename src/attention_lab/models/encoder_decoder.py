@@ -132,6 +132,9 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         if len(sources) == 1 or not self._packs:
             return super().packed_logits(sources, targets)
         source, target = Packing.of(sources), Packing.of(targets)
+        longest = max(length for _, length in (*source.shapes, *target.shapes))
+        if longest > self.max_length:
+            raise ValueError(f"a sequence of {longest} tokens does not fit into {self.max_length} positions")
         reals = [tokens != PAD for tokens in sources]
         masks = tuple(hiding_padding(real) for real in reals)
         lengths = (tokens.size(1) for tokens in targets)
