@@ -15,8 +15,11 @@ from attention_lab.positions.sampling import PositionSampling, ruler_for
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import BOS, EOS, PAD
 
-CPU = torch.device("cpu")
 MODELS = (EncoderDecoder, DecoderOnly, EncoderOnly)
+
+
+def whole(rows: int, length: int) -> torch.Tensor:
+    return torch.ones(rows, length, dtype=torch.bool)
 
 
 @given(rows=st.integers(1, 5), length=st.integers(1, 23), more=st.integers(0, 1000), seed=st.integers(0, 10**6))
@@ -24,7 +27,7 @@ MODELS = (EncoderDecoder, DecoderOnly, EncoderOnly)
 def test_drawn_coordinates_are_distinct_rising_and_in_range(distribution, rows, length, more, seed):
     torch.manual_seed(seed)
     highest = max(2, length + more)
-    marks = PositionSampling(highest, distribution).drawn(rows, length, CPU).marks
+    marks = PositionSampling(highest, distribution).drawn(whole(rows, length), length).marks
     assert marks is not None
     assert marks.shape == (rows, length)
     assert ((marks >= 0) & (marks < highest)).all()
@@ -32,14 +35,14 @@ def test_drawn_coordinates_are_distinct_rising_and_in_range(distribution, rows, 
 
 
 def test_as_many_coordinates_as_tokens_are_all_of_them():
-    marks = PositionSampling(7).drawn(3, 7, CPU).marks
+    marks = PositionSampling(7).drawn(whole(3, 7), 7).marks
     assert marks is not None
     assert marks.tolist() == [list(range(7))] * 3
 
 
 def test_uniform_subsets_reach_everywhere_alike():
     torch.manual_seed(0)
-    marks = PositionSampling(1000, "uniform").drawn(20000, 4, CPU).marks
+    marks = PositionSampling(1000, "uniform").drawn(whole(20000, 4), 4).marks
     assert marks is not None
     # The i-th of n sorted uniform numbers is on average at (i + 1) / (n + 1) of the range.
     torch.testing.assert_close(
@@ -49,12 +52,33 @@ def test_uniform_subsets_reach_everywhere_alike():
 
 def test_log_uniform_ranges_occur_at_every_scale_alike():
     torch.manual_seed(0)
-    marks = PositionSampling(2**14, "log_uniform").drawn(20000, 4, CPU).marks
+    marks = PositionSampling(2**14, "log_uniform").drawn(whole(20000, 4), 4).marks
     assert marks is not None
     last = marks[:, -1]
     # The range is log-uniform from 4 to 2^14: a twelfth of them lies in every doubling, the last mark a bit below it.
     shares = [((last >= 2**scale) & (last < 2 ** (scale + 1))).double().mean().item() for scale in range(5, 13)]
     assert shares == pytest.approx([1 / 12] * 8, abs=0.012)
+
+
+@pytest.mark.parametrize("distribution", ["uniform", "log_uniform"])
+@pytest.mark.parametrize(("more", "num_targets"), [(0, 5), (9, 14), (0, 9)])
+def test_a_row_draws_by_its_own_length_however_far_its_batch_is_padded(distribution, more, num_targets):
+    """Its source has four symbols, its target as many or twice as many, as the others' targets have."""
+    torch.manual_seed(0)
+    sampling, rows = PositionSampling(1000, distribution), 20000
+    twice = num_targets == 9
+    tokens = 9 if twice else 5
+    alone = sampling.drawn(whole(rows, 5), tokens).marks
+    real = torch.nn.functional.pad(whole(rows, 5), (0, more))
+    real[0] = True
+    beside = sampling.drawn(real, num_targets).marks
+    assert alone is not None
+    assert beside is not None
+    last, other = (marks[1:, tokens - 1].double() for marks in (alone, beside))
+    torch.testing.assert_close(other.mean(), last.mean(), rtol=0.03, atol=0)
+    torch.testing.assert_close(other.median(), last.median(), rtol=0.06, atol=0)
+    assert (beside[:, :tokens].diff(dim=1) > 0).all()
+    assert (beside < 1000).all()
 
 
 def test_evaluation_counts_or_spreads_evenly_by_each_rows_own_length():
@@ -142,4 +166,4 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match=r"^range=1 must be at least 2"):
         PositionSampling(1)
     with pytest.raises(ValueError, match=r"^range=5 holds no 7 different positions"):
-        PositionSampling(5).drawn(2, 7, CPU)
+        PositionSampling(5).drawn(whole(2, 7), 7)

@@ -61,7 +61,6 @@ class ConvMixedAttention(MultiHeadAttention):
         "cross": "a convolution reads the tokens around its own, so queries and keys must be the same tokens",
         "frames": "half of its heads convolve, and a convolution knows no end to count from",
     }
-    packs = False  # a convolution would run on into the next sequence
 
     def __init__(self, d_model: int = 512, num_heads: int = 8, dropout: float = 0.1, *, kernel_size: int = 9) -> None:
         super().__init__(d_model, num_heads, dropout)

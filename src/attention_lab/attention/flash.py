@@ -26,6 +26,7 @@ class FlashAttention(MultiHeadAttention):
     padding of a batch without any, is dropped. On a GPU that look waits for the mask's numbers.
     """
 
+    packs = True
     unable: ClassVar[Mapping[str, str]] = {"bias": "the flash kernel adds nothing to its scores"}
 
     def mix(

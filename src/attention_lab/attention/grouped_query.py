@@ -26,6 +26,7 @@ class GroupedQueryAttention(MultiHeadAttention):
         ValueError: `num_kv_heads` does not divide `num_heads`, or another argument is out of its range.
     """
 
+    packs = True
     unable: ClassVar[Mapping[str, str]] = {"frames": "heads that share keys cannot count them from different ends"}
 
     def __init__(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -45,10 +45,15 @@ class MultiHeadAttention(nn.Module):
     """What this kind cannot be (`causal`, `cross`) or do (`turn` or `bias`, which positions ask for), and why."""
 
     packs: ClassVar[bool] = True
-    """Whether all that it does before and after mixing it does to every token alike, so that batches may be packed."""
+    """Whether batches may be packed, and gain by it: but for mixing by a fused kernel, all is done to each token alike.
+    Every subclass has to say so for itself."""
 
     max_keys: int = UNLIMITED
     """How many keys it can attend to."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.packs = bool(vars(cls).get("packs", False))
 
     def __init__(
         self,
@@ -137,6 +142,8 @@ class MultiHeadAttention(nn.Module):
             scale = self._scale(self.sharpness, mask, queries.size(2), memory.keys.size(2))
             queries = (queries * scale).to(queries.dtype)
         if isinstance(mask, PackedMask):
+            if placed is not None and "bias" in placed.position.asks:
+                raise ValueError(f"{type(placed.position).__name__} adds to the scores of pairs, which are not packed")
             return AttentionOutput(self.w_o(self._mix_packed(queries, memory, mask).flatten(2)), None)
         mixed, weights = self.mix(queries, memory, mask, placed, need_weights)
         return AttentionOutput(self.w_o(mixed.transpose(1, 2).flatten(2)), weights)

@@ -28,7 +28,10 @@ class Packing(NamedTuple):
         return cls(tuple((batch.size(0), batch.size(1)) for batch in batches))
 
     def pack(self, batches: Sequence[Tensor]) -> Tensor:
-        """Lays batches (B_i, L_i, ...) one after another, as (1, N, ...); 1 in place of a B_i stands for all rows."""
+        """Lays batches (B_i, L_i, ...) one after another, as (1, N, ...).
+
+        1 in place of a B_i or an L_i stands for all rows, or all tokens.
+        """
         rows = zip(batches, self.shapes, strict=True)
         return torch.cat([batch.expand(*shape, *batch.shape[2:]).flatten(0, 1) for batch, shape in rows])[None]
 

@@ -49,12 +49,12 @@ class Contender(nn.Module, ABC):
 
     Attributes:
         package: what has to be installed; None where nothing else has.
-        parts: parts of like lengths that its training batches are cut into on a CPU.
+        batch_parts: parts of like lengths that its training batches are cut into on a CPU.
         decodes: whether it takes part in decoding.
     """
 
     package: ClassVar[str | None] = None
-    parts: ClassVar[int] = 1
+    batch_parts: ClassVar[int] = 1
     decodes: ClassVar[bool] = True
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Contender(nn.Module, ABC):
 class Ours(Contender):
     """The network and the batches that `train.py` makes by default."""
 
-    parts = PACKED_PARTS
+    batch_parts = PACKED_PARTS
 
     def __init__(self, shape: NetworkShape) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Ours(Contender):
 class OursPadded(Ours):
     """The same network on the padded batches that the others get."""
 
-    parts = 1
+    batch_parts = 1
     decodes = False
 
 

@@ -78,9 +78,9 @@ def _race_training(options: PeersOptions, machine: Machine, fixed: bool) -> dict
     data: dict[int, SequenceData] = {}
     for name in installed():
         made = CONTENDERS[name]
-        if made.parts not in data:
-            data[made.parts] = training_data(options, made, machine, fixed)
-        run = TrainingRun(built(name, shape), data[made.parts], machine)
+        if made.batch_parts not in data:
+            data[made.batch_parts] = training_data(options, made, machine, fixed)
+        run = TrainingRun(built(name, shape), data[made.batch_parts], machine)
         runners[name] = Runner(run, _WARM_UP_STEPS, options.steps)
     return race(runners, options.rounds, machine, _OURS)
 

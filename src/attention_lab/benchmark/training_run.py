@@ -80,7 +80,7 @@ def training_data(options: PeersOptions, contender: type[Contender], machine: Ma
     Raises:
         BenchmarkError: there is no such data.
     """
-    parts = 1 if machine.is_gpu else contender.parts
+    parts = 1 if machine.is_gpu else contender.batch_parts
     settings = DataSettings(
         min_length=options.max_length if fixed else 1,
         max_length=options.max_length,

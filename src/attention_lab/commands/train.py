@@ -76,7 +76,7 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path, recor
     check_sampling(network, settings.position_sampling, task, settings.data)
     _check_monitors(settings, network)
     # A CPU saves what it does not pad; a GPU has to wait for every part.
-    parts = 1 if choose_device(settings.trainer.accelerator).type == "cuda" else network.parts
+    parts = 1 if choose_device(settings.trainer.accelerator).type == "cuda" else network.batch_parts
     data = build_data(task, settings.data, settings.seed, parts=parts)
     _check_shares(data, settings.trainer.devices)
     module = _training(network, settings, config)

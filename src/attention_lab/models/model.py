@@ -80,7 +80,7 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     unable: ClassVar[Mapping[str, str]] = {}
     """What positions may ask for and this network cannot do, and why."""
 
-    parts: int = 3
+    batch_parts: int = 3
     """How many parts of like lengths a training batch is best cut into on a CPU: more save padding, and each costs."""
 
     says_at_most_its_source: ClassVar[bool] = False
@@ -119,7 +119,8 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     ) -> Float[Tensor, "1 N V"]:
         """Returns what `forward` says of several batches, up to rounding: the logits of all their tokens in one row.
 
-        A network that can runs whatever treats every token alike once for all of them.
+        This is what training calls. A network that can runs whatever treats every token alike once for all of them: who
+        changes its `forward` changes this with it.
         """
         logits = [self(source, target).logits for source, target in zip(sources, targets, strict=True)]
         return Packing.of(targets).pack(logits)

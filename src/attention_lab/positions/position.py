@@ -35,7 +35,10 @@ class Position(nn.Module):
     def forward(
         self, x: Float[Tensor, "B L D"], coordinates: Integer[Tensor, "#B L"] | None = None
     ) -> Float[Tensor, "B L D"]:
-        """Returns embeddings with what the code adds to them; coordinates are 0, 1, 2, ... where not given."""
+        """Returns embeddings with what the code adds to them, to each by nothing but its own coordinate.
+
+        Coordinates are 0, 1, 2, ... where not given. Where they are, rows need be no sequences.
+        """
         return x
 
     def turn(self, x: Float[Tensor, "B H L K"], coordinates: Integer[Tensor, "#B *H L"]) -> Float[Tensor, "B H L K"]:

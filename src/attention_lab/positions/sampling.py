@@ -4,7 +4,7 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Integer
 from torch import Tensor
 
 from attention_lab.positions.coordinates import Coordinates, Ruler, num_symbols
@@ -22,8 +22,8 @@ class PositionSampling:
     `log_uniform`: R is drawn anew for every sequence, log-uniformly between its length and `range`. Dense and sparse
     subsets then occur alike, and evaluation counts 0, 1, 2, ... as without sampling.
 
-    A subset is drawn as floor(u_i (R - n + 1)) + i, i = 0, ..., n - 1, where the u_i are n sorted uniform numbers:
-    distinct and rising, in time O(n log n) whatever R is.
+    A subset is drawn as floor(u_i (R - n + 1)) + i, i = 0, ..., n - 1, where n is the sequence's own length and the u_i
+    are n sorted uniform numbers: distinct and rising, in time O(n log n) whatever R is.
 
     Args:
         range: how many coordinates there are.
@@ -39,36 +39,53 @@ class PositionSampling:
         self.range = range
         self.distribution: Distribution = distribution
 
-    def drawn(self, rows: int, length: int, device: torch.device) -> Ruler:
-        """Draws the coordinates of `length` tokens, for each of the rows of a training batch.
+    def drawn(self, real: Bool[Tensor, "B S"], num_targets: int) -> Ruler:
+        """Draws the coordinates of a training batch, of each row as many as it has tokens: padding changes nothing.
+
+        Args:
+            real: which source tokens are no padding.
+            num_targets: tokens of the longest target, EOS included.
 
         Raises:
             ValueError: there are fewer coordinates than tokens.
         """
+        length = max(real.size(1), num_targets)
         if length > self.range:
             raise ValueError(f"range={self.range} holds no {length} different positions")
-        spare = torch.full((rows, 1), float(self.range - length), dtype=torch.double, device=device)
+        tokens = _num_tokens(real, num_targets).double()
+        ranges = torch.full_like(tokens, self.range)
         if self.distribution == "log_uniform":
-            least, most = math.log(length), math.log(self.range)
-            spare = (least + torch.rand_like(spare) * (most - least)).exp() - length
-        places = torch.rand(rows, length, dtype=torch.double, device=device).sort(dim=1).values
-        return Ruler((places * (spare.floor() + 1)).long() + torch.arange(length, device=device))
+            least = tokens.log()
+            ranges = (least + torch.rand_like(tokens) * (math.log(self.range) - least)).exp()
+        ranks = torch.arange(length, device=real.device)
+        # Padding comes after all tokens: a number below 1 is drawn for these only.
+        places = torch.rand(len(real), length, dtype=torch.double, device=real.device).masked_fill(ranks >= tokens, 1.0)
+        marks = (places.sort(dim=1).values * ((ranges - tokens).floor() + 1)).long() + ranks
+        return Ruler(marks.clamp(max=self.range - 1))
 
     def expected(self, real: Bool[Tensor, "B S"], num_targets: int) -> Ruler:
         """Returns the coordinates that evaluation uses.
 
         Args:
             real: which source tokens are no padding.
-            num_targets: tokens of the longest target, EOS included; the others are taken to be shorter by as much as
-                their sources are.
+            num_targets: tokens of the longest target, EOS included.
         """
         if self.distribution == "log_uniform":
             return Ruler()
-        symbols = num_symbols(real)
-        targets = (max(num_targets, 1) - 1) * symbols // symbols.max().clamp(min=1)
-        last = torch.maximum(symbols, targets)
-        gap = (self.range // (last + 1)).clamp(min=1)
-        return Ruler(gap=gap, most=last.max().clamp(min=self.range - 1))
+        tokens = _num_tokens(real, num_targets)
+        gap = (self.range // tokens).clamp(min=1)
+        return Ruler(gap=gap, most=(tokens.max() - 1).clamp(min=self.range - 1))
+
+
+def _num_tokens(real: Bool[Tensor, "B S"], num_targets: int) -> Integer[Tensor, "B 1"]:
+    """Returns how many tokens each row's source or target has, EOS included, whichever has more.
+
+    Targets are taken to be shorter than the longest one by as much as their sources are.
+    """
+    symbols = num_symbols(real)
+    longest = symbols.max().clamp(min=1)
+    targets = ((max(num_targets, 1) - 1) * symbols + longest - 1) // longest
+    return torch.maximum(symbols, targets) + 1
 
 
 def ruler_for(sampling: PositionSampling | None, real: Bool[Tensor, "B S"], num_targets: int, training: bool) -> Ruler:
@@ -83,7 +100,7 @@ def ruler_for(sampling: PositionSampling | None, real: Bool[Tensor, "B S"], num_
     if sampling is None:
         return Ruler()
     if training:
-        return sampling.drawn(len(real), max(real.size(1), num_targets), real.device)
+        return sampling.drawn(real, num_targets)
     return sampling.expected(real, num_targets)
 
 
