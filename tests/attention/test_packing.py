@@ -4,10 +4,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from attention_lab.attention.conv_mixed import ConvMixedAttention
+from attention_lab.attention.flash import FlashAttention
+from attention_lab.attention.grouped_query import GroupedQueryAttention
 from attention_lab.attention.key_values import KeyValues
+from attention_lab.attention.linear import LinearAttention
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.attention.packing import PackedMask, Packing
+from attention_lab.attention.sliding_window import SlidingWindowAttention
+from attention_lab.positions.alibi import ALiBi
+from attention_lab.positions.position import Placed
 
 SHAPES = ((3, 2), (1, 5), (4, 7))
 
@@ -95,3 +102,30 @@ def test_interventions_are_not_packed() -> None:
     assert mask.closing(None) is mask
     with pytest.raises(ValueError, match="batch by batch"):
         mask.closing(torch.ones(1, dtype=torch.bool))
+
+
+def test_a_bias_which_belongs_to_pairs_is_not_packed() -> None:
+    attention, packing = MultiHeadAttention(12, 3, 0.0), Packing(SHAPES)
+    row, ranks = packing.pack(batches()), packing.pack([torch.arange(length)[None] for _, length in SHAPES])
+    placed = Placed(ALiBi(12, num_heads=3), ranks, ranks)
+    with pytest.raises(ValueError, match=r"ALiBi .*not packed"):
+        attention(row, row, row, PackedMask(packing, packing, (Mask(),) * 3), placed=placed)
+
+
+def test_a_kind_packs_only_where_it_says_so_itself() -> None:
+    class Silent(GroupedQueryAttention):
+        pass
+
+    class Saying(Silent):
+        packs = True
+
+    kinds = (MultiHeadAttention, GroupedQueryAttention, FlashAttention, Saying)
+    assert all(kind.packs for kind in kinds)
+    assert not any(kind.packs for kind in (Silent, ConvMixedAttention, LinearAttention, SlidingWindowAttention))
+
+
+def test_what_runs_from_token_to_token_refuses_to_be_packed() -> None:
+    attention, packing = ConvMixedAttention(12, 2, 0.0, kernel_size=3), Packing(SHAPES)
+    row = packing.pack(batches())
+    with pytest.raises(ValueError, match="cannot be packed"):
+        attention(row, row, row, PackedMask(packing, packing, (Mask(),) * 3))

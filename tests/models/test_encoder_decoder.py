@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attention_lab.attention.linear import LinearAttention
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.models.encoder_decoder import PACKED_PARTS, EncoderDecoder
+from attention_lab.positions.alibi import ALiBi
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import BOS, FIRST_SYMBOL, PAD
 
@@ -333,11 +335,18 @@ def test_refuses_a_source_or_a_target_longer_than_its_positions(model):
 
 
 def test_packed_batches_may_have_more_tokens_than_a_sequence(model):
-    sources, targets = [random_source(7), random_source(5)], [random_target(6), random_target(11)]
-    assert B * (7 + 5) > MAX_LEN
+    sources, targets = [ragged_source(), random_source(5)], [random_target(6), random_target(11)]
+    sources[1][0] = PAD
+    assert B * (S + 5) > MAX_LEN
     packed = model.packed_logits(sources, targets)
     said = [model(*batch).logits for batch in zip(sources, targets, strict=True)]
     close(packed, torch.cat([logits.flatten(0, 1) for logits in said])[None])
+
+
+def test_batches_are_cut_into_more_parts_where_these_are_packed():
+    assert build().batch_parts == PACKED_PARTS
+    assert build(attention=LinearAttention).batch_parts < PACKED_PARTS
+    assert build(position=ALiBi).batch_parts < PACKED_PARTS
 
 
 def test_refuses_a_packed_sequence_longer_than_its_positions(model):
