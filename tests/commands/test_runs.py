@@ -248,7 +248,7 @@ def test_a_small_copy_task_is_solved_and_training_stops_by_itself(command: Comma
         "data.validation_size=200",
         "model.d_model=64",
         "trainer.max_steps=600",
-        "early_stopping.threshold=1e-3",
+        "early_stopping.threshold=1e-4",
         "callbacks.attention_maps=false",
     ]
     assert command("train.py", *arguments) == 0
