@@ -93,6 +93,10 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         self.output = Projection(d_model, num_tokens)
         self.sampling = sampling
         self.max_length = most_tokens(self, source_position)
+        # Of a bias, which is worth something to a pair, there would be N x N in a packed row of N tokens.
+        asked = (*source_position.asks, *target_position.asks)
+        attentions = [module for module in self.modules() if isinstance(module, MultiHeadAttention)]
+        self._packs = "bias" not in asked and all(each.packs for each in attentions)
         if self._packs:
             self.batch_parts = PACKED_PARTS
         draw_xavier(self)
@@ -154,13 +158,6 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         history = [block.self_attn.new_cache() for block in self._decoder_blocks()]
         y = _embedded(self.target_embedding, target.pack(targets), said)
         return self._say(y, memory, history, own, own, crossing, history_mask=history_mask).logits
-
-    @property
-    def _packs(self) -> bool:
-        """Whether batches may be packed: of a bias, which is worth something to a pair, there would be N x N."""
-        attentions = [module for module in self.modules() if isinstance(module, MultiHeadAttention)]
-        codes = (self.source_embedding.position, self.target_embedding.position)
-        return all(attention.packs for attention in attentions) and all("bias" not in code.asks for code in codes)
 
     def _begin(
         self, source: Tensor, num_targets: int, need_weights: bool, closed: Intervention
