@@ -197,7 +197,7 @@ class MultiHeadAttention(nn.Module):
         return sharpness[:, None, None] * visible.clamp(min=2).log()[..., None]
 
     def _split_heads(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
-        return x.view(*x.shape[:-1], x.size(-1) // self.d_k, self.d_k).transpose(1, 2)
+        return x.view(x.size(0), x.size(1), x.size(2) // self.d_k, self.d_k).transpose(1, 2)
 
 
 def divisors(number: int) -> list[int]:

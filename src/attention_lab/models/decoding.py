@@ -31,11 +31,16 @@ def greedy_decode(
         raise ValueError(f"max_length={max_length} is beyond the model's {model.max_length} positions")
     tokens = source.new_full((source.size(0),), BOS)
     finished = torch.zeros_like(tokens, dtype=torch.bool)
+    unfinished = len(source)
     state = model.begin(source, max_length)
     said: list[Tensor] = []
-    while len(said) < max_length and not finished.all():
+    while len(said) < max_length and unfinished:
         output, state = model.step(tokens[:, None], state)
         tokens = output.logits[:, -1].argmax(dim=-1).masked_fill(finished, PAD)
-        finished = finished | (tokens == EOS)
         said.append(tokens)
+        # One look at the tokens (on a GPU, one wait) says whether anything more has to be asked of them.
+        ended = tokens.tolist().count(EOS)
+        if ended:
+            finished = finished | (tokens == EOS)
+            unfinished -= ended
     return torch.stack(said, dim=1)
