@@ -15,6 +15,7 @@ from attention_lab.benchmark.loop_table import Loop, extra_milliseconds, loop_ro
 from attention_lab.benchmark.machine import Machine
 from attention_lab.benchmark.options import BenchmarkError, LoopOptions
 from attention_lab.benchmark.plain_loop import PlainLoop
+from attention_lab.commands.tuning import flush_denormals
 from attention_lab.evaluation.checkpoint import Trained, load_trained
 from attention_lab.report.files import write_csv, write_json, write_text
 
@@ -43,6 +44,8 @@ def run_loop(options: LoopOptions, out: Path) -> str:
     Raises:
         BenchmarkError: `train.py` failed.
     """
+    # Both loops are to compute alike.
+    flush_denormals()
     machine = Machine("cpu", "32-true", options.threads)
     plain, command = Loop("plain loop of PyTorch", [], []), Loop("train.py", [], [])
     for number in range(options.rounds):

@@ -9,6 +9,7 @@ import torch
 
 from attention_lab.commands.comparing import compare_checkpoints
 from attention_lab.commands.terminal import quiet_libraries, shown
+from attention_lab.commands.tuning import flush_denormals
 from attention_lab.configuration.settings import EvaluateSettings
 from attention_lab.data.batches import spread_rows
 from attention_lab.evaluation.ablation import ablate_heads, ablate_together, head_means
@@ -42,6 +43,7 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
         SettingError: a checkpoint or a length cannot be used.
     """
     quiet_libraries()
+    flush_denormals()
     device = choose_device(settings.accelerator, "accelerator")
     files = find_checkpoints(settings.checkpoint)
     if len(files) > 1:

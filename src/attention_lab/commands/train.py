@@ -19,6 +19,7 @@ from attention_lab.commands.processes import check_processes, companions, rank, 
 from attention_lab.commands.resume import checkpoint_of, make_ready, take_weights
 from attention_lab.commands.run_folder import check_unused, held
 from attention_lab.commands.terminal import quiet_libraries, shown
+from attention_lab.commands.tuning import flush_denormals, frozen_heap
 from attention_lab.compatibility import check_sampling, check_sequences
 from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError
@@ -67,6 +68,7 @@ def train(
 
 def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path, record: Mapping[str, str]) -> None:
     quiet_libraries()
+    flush_denormals()
     seed_everything(settings.seed, verbose=False)
     task = build_task(settings.task)
     network = build_network(
@@ -94,7 +96,8 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path, recor
     with companions(settings.trainer.devices, {**config, "resume": settings.resume}, str(run_dir)):
         callbacks = _callbacks(settings, data, network)
         trainer = make_trainer(settings, run_dir, callbacks, started_by_another())
-        trainer.fit(module, data, ckpt_path=last and last.path, weights_only=True)
+        with frozen_heap():
+            trainer.fit(module, data, ckpt_path=last and last.path, weights_only=True)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         # What is scored from here on, one process scores alone.
         torch.distributed.destroy_process_group()

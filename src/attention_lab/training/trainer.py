@@ -1,6 +1,7 @@
 """The Lightning trainer: where to run, how long, and which steps to keep."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,6 +9,7 @@ import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.profilers import PassThroughProfiler
 
 from attention_lab.configuration.checking import SettingError
 from attention_lab.configuration.settings import Precision, TrainerSettings, TrainSettings
@@ -22,6 +24,13 @@ class RunLogger(TensorBoardLogger):
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         super().log_metrics({name: value for name, value in metrics.items() if name != "epoch"}, step)
+
+
+class NoProfiler(PassThroughProfiler):
+    """Measures nothing, without the generator that Lightning runs for every hook of every callback, sixty a step."""
+
+    def profile(self, action_name: str) -> Any:
+        return nullcontext()
 
 
 def make_trainer(
@@ -60,6 +69,7 @@ def make_trainer(
         plugins=[WholeFiles(), *environment],
         callbacks=[*callbacks, *_keeping_and_stopping(settings, run_dir / "checkpoints")],
         default_root_dir=run_dir,
+        profiler=NoProfiler(),
         enable_model_summary=False,
     )
 
