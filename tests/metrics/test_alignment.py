@@ -46,11 +46,23 @@ def close(one: HeadScores, other: HeadScores) -> bool:
 
 
 def plain_scores(weights: tuple[Tensor, ...], alignment: Tensor, source: Tensor) -> HeadScores:
-    figures = torch.zeros(8, len(weights), weights[0].size(1), dtype=torch.float64)
+    figures = torch.zeros(10, len(weights), weights[0].size(1), dtype=torch.float64)
     for layer, heads in enumerate(weights):
         for head in range(heads.size(1)):
-            figures[:, layer, head] = torch.tensor(plain_figures(heads[:, head], alignment, source))
+            own = plain_figures(heads[:, head], alignment, source)
+            figures[:, layer, head] = torch.tensor([*own, *plain_together(weights, alignment)])
     return HeadScores(*figures)
+
+
+def plain_together(weights: tuple[Tensor, ...], alignment: Tensor) -> list[float]:
+    hits, masses = [], []
+    for row, places in enumerate(alignment.tolist()):
+        for step, place in enumerate(places):
+            if place >= 0:
+                looks = [head[step].tolist() for layer in weights for head in layer[row]]
+                hits.append(any(each.index(max(each)) == place for each in looks))
+                masses.append(max(each[place] for each in looks))
+    return [sum(hits) / len(hits), sum(masses) / len(masses)]
 
 
 def plain_figures(weights: Tensor, alignment: Tensor, source: Tensor) -> list[float]:
@@ -108,9 +120,25 @@ def test_three_heads_worked_by_hand() -> None:
     # 2 links, 2 of them gold; 2 links, none of them gold; 1 link, gold, and a look at EOS, which links to nothing.
     are(found.alignment_error_rate, 0, 1, 1 - 2 * 1 / (1 + 2))
     are(found.chance, 1 / 4, 1 / 4, 1 / 4)
+    are(found.any_head_hit_rate, 1, 1, 1)
+    are(found.any_head_mass, *[(0.7 + 0.8) / 2] * 3)
     first = -(0.7 * math.log(0.7) + 0.2 * math.log(0.2) + 0.1 * math.log(0.1))
     second = -(2 * 0.1 * math.log(0.1) + 0.8 * math.log(0.8))
     assert found.entropy[0, 0].item() == pytest.approx((first + second) / 2 / math.log(4))
+
+
+def test_heads_of_all_layers_may_share_the_work() -> None:
+    # Two layers of one head each: one looks at the source of the first token only, one at that of the second.
+    one, other = ([[0.8, 0.2], [0.9, 0.1]], [[0.3, 0.7], [0.4, 0.6]])
+    found = scores(((torch.tensor([[one]]), torch.tensor([[other]])), torch.tensor([[0, 1]])))
+    assert found.hit_rate.tolist() == [[0.5], [0.5]]
+    assert found.any_head_hit_rate.tolist() == [[1.0], [1.0]]
+    assert found.any_head_mass.flatten().tolist() == pytest.approx([0.7, 0.7])
+    assert found.own(Head("some", 0, 0)).keys() == found.of(Head("some", 0, 0)).keys() - {
+        "chance",
+        "any_head_hit_rate",
+        "any_head_mass",
+    }
 
 
 def test_the_fifth_percentile_is_what_all_but_the_worst_twentieth_reach() -> None:
@@ -279,7 +307,7 @@ def test_reset_forgets_everything() -> None:
 
 def best(hit_rate: list[list[float]], mass: list[list[float]]) -> tuple[int, int]:
     figures = [torch.tensor(each, dtype=torch.float64) for each in (hit_rate, mass)]
-    return HeadScores(*figures, *[torch.zeros_like(figures[0])] * 6).best("some")[1:3]
+    return HeadScores(*figures, *[torch.zeros_like(figures[0])] * 8).best("some")[1:3]
 
 
 def test_the_best_head_hits_most_often() -> None:

@@ -81,9 +81,8 @@ def _baselines(trained: Trained, device: torch.device) -> dict[str, Any]:
     )
     if best is None:
         return {"untrained": None, "chance": None}
-    untrained = head_scores(before, trained.data.loader("test"), device).of(best)
-    chance = untrained.pop("chance")
-    return {"untrained": {**best._asdict(), **untrained}, "chance": chance}
+    scores = head_scores(before, trained.data.loader("test"), device)
+    return {"untrained": {**best._asdict(), **scores.own(best)}, "chance": scores.of(best)["chance"]}
 
 
 def _evidence(trained: Trained, scores: TestScores, device: torch.device) -> dict[str, Any]:

@@ -41,13 +41,11 @@ def ablate_heads(
     """
     records: list[dict[str, Any]] = []
     for head in all_heads(network):
-        aligned = scores.of(head)
-        del aligned["chance"]
         without = what_is_left(silenced(network, [head]), batches, device)
         with_mean = what_is_left(silenced(network, [head], means), batches, device)
         left = {f"{figure}_without": value for figure, value in without.items()}
         left |= {f"{figure}_with_mean": value for figure, value in with_mean.items()}
-        records.append({**head._asdict(), **aligned, **left})
+        records.append({**head._asdict(), **scores.own(head), **left})
     return records
 
 

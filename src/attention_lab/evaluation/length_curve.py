@@ -21,6 +21,9 @@ _MAX_TOKENS = 2**16
 so that time does not grow as fast, but for `_FEWEST` sequences."""
 _FEWEST = 4
 
+_FOLLOWED = ("hit_rate", "mass", "entropy", "chance", "any_head_hit_rate", "any_head_mass")
+"""What is recorded of a head at each length."""
+
 
 def default_lengths(task: Task, data: DataSettings, max_length: int) -> list[int]:
     """Returns quarters of the longest training length up to the whole, then its double and its fourfold.
@@ -60,7 +63,7 @@ def length_curve(
     seed: int,
     device: torch.device,
 ) -> list[dict[str, Any]]:
-    """Returns a record a length: teacher-forced and decoded accuracy, and one head's hit rate, mass and entropy.
+    """Returns a record a length: teacher-forced and decoded accuracy, and how one head aligns, and all together.
 
     The sequences belong to the test split's share of all sequences, so none of them can have been trained on.
 
@@ -87,9 +90,7 @@ def length_curve(
         batches = split.loader("test")
         figures = accuracy(network, batches, device, decode=length <= decode_up_to)
         del figures["loss"]
-        aligned = alignment_figures(
-            head_scores(network, batches, device), head, ("hit_rate", "mass", "entropy", "chance")
-        )
+        aligned = alignment_figures(head_scores(network, batches, device), head, _FOLLOWED)
         records.append({"length": length, "sequences": len(split.rows("test")), **figures, **aligned})
     return records
 

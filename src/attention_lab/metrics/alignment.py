@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -12,6 +12,9 @@ from attention_lab.tasks.vocabulary import FIRST_SYMBOL, PAD
 
 _BINS = 1000
 """Masses are counted in steps of 1/1000, so that a percentile needs no more memory for more tokens."""
+
+_SHARED = ("chance", "any_head_hit_rate", "any_head_mass")
+"""Figures that are the same for every head."""
 
 
 class Head(NamedTuple):
@@ -45,6 +48,10 @@ class HeadScores(NamedTuple):
         entropy: mean entropy of a token's weights, divided by log n (0 to 1; 1). Ghader and Monz 2017.
         confidence: mean largest weight (1/n to 1; 1/n). Voita et al. 2019, who leave EOS out.
         chance: mean of 1/n, the same for every head.
+        any_head_hit_rate: share of target tokens that at least one head hits, the same for every head. Heads may share
+            the work: to say a sequence twice, one looks at its source for the first time and one for the second.
+        any_head_mass: mean, over target tokens, of the largest weight that a head has on the token they come from; the
+            same for every head.
     """
 
     hit_rate: Float[Tensor, "layers H"]
@@ -55,10 +62,16 @@ class HeadScores(NamedTuple):
     entropy: Float[Tensor, "layers H"]
     confidence: Float[Tensor, "layers H"]
     chance: Float[Tensor, "layers H"]
+    any_head_hit_rate: Float[Tensor, "layers H"]
+    any_head_mass: Float[Tensor, "layers H"]
 
     def of(self, head: Head) -> dict[str, float]:
         """Returns one head's figures."""
         return {name: float(figure[head.layer, head.head]) for name, figure in self._asdict().items()}
+
+    def own(self, head: Head) -> dict[str, float]:
+        """Returns one head's figures, but for those that are the same for every head."""
+        return {name: figure for name, figure in self.of(head).items() if name not in _SHARED}
 
     def best(self, attention: str, frames: Sequence[str] = ()) -> Head | None:
         """Returns the head with the highest hit rate, among equals the one with the most mass; None of no heads.
@@ -89,6 +102,8 @@ class AlignmentScores(Metric):
     full_state_update = False
     tokens: Tensor
     chance: Tensor
+    any_hits: Tensor
+    any_mass: Tensor
     hits: Tensor
     links: Tensor
     mass: Tensor
@@ -102,7 +117,7 @@ class AlignmentScores(Metric):
         shape = (num_layers, num_heads)
         for name in ("hits", "links", "mass", "entropy", "confidence"):
             self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
-        for name in ("tokens", "chance"):
+        for name in ("tokens", "chance", "any_hits", "any_mass"):
             self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("mass_counts", torch.zeros(*shape, _BINS + 1, dtype=torch.long), dist_reduce_fx="sum")
         self.add_state("mass_min", torch.ones(shape, dtype=torch.float64), dist_reduce_fx="min")
@@ -121,15 +136,22 @@ class AlignmentScores(Metric):
             source: the source's tokens.
         """
         rows, steps = (alignment >= 0).nonzero(as_tuple=True)
+        if not len(rows):
+            return
         gold = alignment[rows, steps]
         keys = (source != PAD).sum(dim=1)[rows]
         is_symbol = (source >= FIRST_SYMBOL)[rows]
         self.tokens += len(rows)
         self.chance += (1 / keys.double()).sum()
+        hit, most = torch.zeros_like(gold, dtype=torch.bool), torch.zeros_like(gold, dtype=torch.float)
         for layer, each in enumerate(weights):
             # A mechanism's equivalent map may hold what no distribution does; less than nothing counts as nothing.
             weights_NHS = each[rows, :, steps].float().clamp(0, 1)
-            self._take_in(layer, weights_NHS, gold, keys, is_symbol)
+            hits, on_gold = self._take_in(layer, weights_NHS, gold, keys, is_symbol)
+            hit |= hits.any(dim=1)
+            most = torch.maximum(most, on_gold.amax(dim=1))
+        self.any_hits += hit.sum()
+        self.any_mass += most.sum(dtype=torch.float64)
 
     def _take_in(
         self,
@@ -138,14 +160,13 @@ class AlignmentScores(Metric):
         gold: Integer[Tensor, " N"],
         keys: Integer[Tensor, " N"],
         is_symbol: Tensor,
-    ) -> None:
-        """Adds a layer's weights of N target tokens that each come from somewhere."""
-        if not len(weights):
-            return
+    ) -> tuple[Bool[Tensor, "N H"], Float[Tensor, "N H"]]:
+        """Adds a layer's weights of N target tokens that each come from somewhere, and returns hits and gold masses."""
         heads = weights.size(1)
         on_gold = weights.gather(-1, gold[:, None, None].expand(-1, heads, 1))[..., 0]
         largest, place = weights.max(dim=-1)
-        self.hits[layer] += (place == gold[:, None]).sum(dim=0)
+        hits = place == gold[:, None]
+        self.hits[layer] += hits.sum(dim=0)
         self.links[layer] += is_symbol.gather(1, place).sum(dim=0)
         self.mass[layer] += on_gold.double().sum(dim=0)
         self.mass_min[layer] = torch.minimum(self.mass_min[layer], on_gold.double().amin(dim=0))
@@ -156,8 +177,9 @@ class AlignmentScores(Metric):
         most = keys.clamp(min=2).double().log()[:, None]
         self.entropy[layer] += (torch.special.entr(weights).sum(dim=-1, dtype=torch.float64) / most).sum(dim=0)
         self.confidence[layer] += largest.double().sum(dim=0)
+        return hits, on_gold
 
-    def compute(self) -> Float[Tensor, "8 layers H"]:
+    def compute(self) -> Float[Tensor, "10 layers H"]:
         """Returns the figures in the order of `HeadScores`; NaN if there was nothing to count.
 
         One tensor, since torchmetrics takes the dimensions off any result with a single element.
@@ -174,6 +196,8 @@ class AlignmentScores(Metric):
             entropy=self.entropy / tokens,
             confidence=self.confidence / tokens,
             chance=(self.chance / tokens).expand_as(self.hits),
+            any_head_hit_rate=(self.any_hits / tokens).expand_as(self.hits),
+            any_head_mass=(self.any_mass / tokens).expand_as(self.hits),
         )
         counted = (tokens > 0) & ~self.mass.isnan()
         return torch.where(counted, torch.stack(list(figures)), torch.nan)
