@@ -16,6 +16,7 @@ install_import_hook("attention_lab", "beartype.beartype")
 
 @pytest.fixture(autouse=True)
 def _denormals() -> Iterator[None]:
-    """Gives every test numbers below 1e-38, whatever a command has done in this process before."""
+    """Gives every test numbers below 1e-38, on its own thread, whatever a command has done in this process before."""
+    torch.set_flush_denormal(False)
     yield
     torch.set_flush_denormal(False)

@@ -3,18 +3,20 @@
 import gc
 import subprocess
 import sys
+import weakref
+from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch import Trainer
 
-from attention_lab.commands.tuning import frozen_heap
+from attention_lab.training.tuning import frozen_heap
 
 SMALL = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=2", "hydra.run.dir=run")
 
 IN_A_FRESH_PROCESS = """
 import torch
-from attention_lab.commands.tuning import flush_denormals
+from attention_lab.training.tuning import flush_denormals
 torch.set_num_threads(2)
 flush_denormals()
 small = torch.full((1 << 20,), 1e-30)
@@ -57,3 +59,18 @@ def test_a_training_that_fails_leaves_nothing_frozen():
     with pytest.raises(KeyError), frozen_heap():
         {}[gc.get_freeze_count()]
     assert gc.get_freeze_count() == 0
+
+
+def test_a_sweep_does_not_keep_what_its_last_run_has_left(command, monkeypatch):
+    trainers: list[weakref.ref[Trainer]] = []
+    alive: list[int] = []
+    fit = Trainer.fit
+
+    def watched(self: Trainer, *args: Any, **kwargs: Any) -> None:
+        alive.append(sum(trainer() is not None for trainer in trainers))
+        trainers.append(weakref.ref(self))
+        fit(self, *args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "fit", watched)
+    assert command("train.py", "-m", *SMALL[:3], "seed=0,1,2", "hydra.sweep.dir=sweep") == 0
+    assert alive == [0, 0, 0]

@@ -146,3 +146,12 @@ def test_workers_change_nothing() -> None:
     loaders = (sequence_data(num_workers=number, parts=2).train_dataloader() for number in (0, 2))
     alone, helped = ([[plain(part) for part in batch] for batch in islice(loader, 12)] for loader in loaders)
     assert alone == helped
+
+
+def test_a_batch_stays_where_it_is_on_a_cpu_and_is_moved_elsewhere():
+    made = sequence_data()
+    batch = next(iter(made.train_dataloader()))
+    assert made.transfer_batch_to_device(batch, torch.device("cpu"), 0) is batch
+    moved = made.transfer_batch_to_device(batch, torch.device("meta"), 0)
+    assert all(tensor.is_meta for part in moved for tensor in part)
+    assert [type(part) for part in moved] == [type(part) for part in batch]

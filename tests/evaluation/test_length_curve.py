@@ -44,8 +44,8 @@ def test_there_is_one_record_a_length_with_every_figure_of_the_contract():
             "alignment_mass",
             "alignment_entropy",
             "alignment_chance",
-            "alignment_any_head_hit_rate",
-            "alignment_any_head_mass",
+            "alignment_oracle_head_hit_rate",
+            "alignment_oracle_head_mass",
         ]
         assert record["alignment_chance"] == pytest.approx(1 / (record["length"] + 1))
         assert all(0 <= record[name] <= 1 for name in list(record)[2:])

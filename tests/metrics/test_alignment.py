@@ -120,8 +120,8 @@ def test_three_heads_worked_by_hand() -> None:
     # 2 links, 2 of them gold; 2 links, none of them gold; 1 link, gold, and a look at EOS, which links to nothing.
     are(found.alignment_error_rate, 0, 1, 1 - 2 * 1 / (1 + 2))
     are(found.chance, 1 / 4, 1 / 4, 1 / 4)
-    are(found.any_head_hit_rate, 1, 1, 1)
-    are(found.any_head_mass, *[(0.7 + 0.8) / 2] * 3)
+    are(found.oracle_head_hit_rate, 1, 1, 1)
+    are(found.oracle_head_mass, *[(0.7 + 0.8) / 2] * 3)
     first = -(0.7 * math.log(0.7) + 0.2 * math.log(0.2) + 0.1 * math.log(0.1))
     second = -(2 * 0.1 * math.log(0.1) + 0.8 * math.log(0.8))
     assert found.entropy[0, 0].item() == pytest.approx((first + second) / 2 / math.log(4))
@@ -132,12 +132,12 @@ def test_heads_of_all_layers_may_share_the_work() -> None:
     one, other = ([[0.8, 0.2], [0.9, 0.1]], [[0.3, 0.7], [0.4, 0.6]])
     found = scores(((torch.tensor([[one]]), torch.tensor([[other]])), torch.tensor([[0, 1]])))
     assert found.hit_rate.tolist() == [[0.5], [0.5]]
-    assert found.any_head_hit_rate.tolist() == [[1.0], [1.0]]
-    assert found.any_head_mass.flatten().tolist() == pytest.approx([0.7, 0.7])
+    assert found.oracle_head_hit_rate.tolist() == [[1.0], [1.0]]
+    assert found.oracle_head_mass.flatten().tolist() == pytest.approx([0.7, 0.7])
     assert found.own(Head("some", 0, 0)).keys() == found.of(Head("some", 0, 0)).keys() - {
         "chance",
-        "any_head_hit_rate",
-        "any_head_mass",
+        "oracle_head_hit_rate",
+        "oracle_head_mass",
     }
 
 
@@ -263,6 +263,13 @@ def test_a_head_without_numbers_has_no_figures_and_takes_none_from_the_others() 
         figure, expected = getattr(found, name), getattr(whole, name).clone()
         expected[1, 0] = torch.nan
         torch.testing.assert_close(figure, expected, equal_nan=True)
+
+
+def test_a_head_without_numbers_finds_nothing_for_the_others() -> None:
+    misses, broken = [[0.25, 0.75]], [[math.nan, math.nan]]
+    found = scores(((torch.tensor([[misses, broken]]),), torch.tensor([[0]])))
+    assert found.oracle_head_hit_rate[0, 0] == 0.0
+    assert found.oracle_head_mass[0, 0] == 0.25
 
 
 def test_less_than_nothing_counts_as_nothing() -> None:

@@ -22,7 +22,7 @@ class Projection(nn.Linear):
 
     def forward(self, input: Float[Tensor, "*batch N"]) -> Float[Tensor, "*batch M"]:
         """Maps the last dimension."""
-        # Gradients come first, being quicker to ask for: a decoded token goes through ten projections.
+        # Gradients come first, being quicker to ask for: a decoded token goes through eight of these a layer.
         if not torch.is_grad_enabled() or input.device.type != "cpu":
             return functional.linear(input, self.weight, self.bias)
         product = functional.linear(input, self.weight)

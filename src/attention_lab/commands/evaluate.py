@@ -9,7 +9,6 @@ import torch
 
 from attention_lab.commands.comparing import compare_checkpoints
 from attention_lab.commands.terminal import quiet_libraries, shown
-from attention_lab.commands.tuning import flush_denormals
 from attention_lab.configuration.settings import EvaluateSettings
 from attention_lab.data.batches import spread_rows
 from attention_lab.evaluation.ablation import ablate_heads, ablate_together, head_means
@@ -30,6 +29,7 @@ from attention_lab.report.files import write_json
 from attention_lab.report.numbers import figure
 from attention_lab.report.page import write_page
 from attention_lab.training.trainer import choose_device
+from attention_lab.training.tuning import flush_denormals
 
 _NUM_SAMPLES = 12
 

@@ -19,7 +19,6 @@ from attention_lab.commands.processes import check_processes, companions, rank, 
 from attention_lab.commands.resume import checkpoint_of, make_ready, take_weights
 from attention_lab.commands.run_folder import check_unused, held
 from attention_lab.commands.terminal import quiet_libraries, shown
-from attention_lab.commands.tuning import flush_denormals, frozen_heap
 from attention_lab.compatibility import check_sampling, check_sequences
 from attention_lab.composition import build_data, build_network, build_task
 from attention_lab.configuration.checking import SettingError
@@ -34,6 +33,7 @@ from attention_lab.report.files import write_json
 from attention_lab.report.numbers import figure
 from attention_lab.training.module import SequenceTraining
 from attention_lab.training.trainer import check_device, choose_device, make_trainer
+from attention_lab.training.tuning import flush_denormals, frozen_heap
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ _MAX_TOKENS = 2**16
 so that time does not grow as fast, but for `_FEWEST` sequences."""
 _FEWEST = 4
 
-_FOLLOWED = ("hit_rate", "mass", "entropy", "chance", "any_head_hit_rate", "any_head_mass")
-"""What is recorded of a head at each length."""
+_FOLLOWED = ("hit_rate", "mass", "entropy", "chance", "oracle_head_hit_rate", "oracle_head_mass")
+"""Which figures of alignment are recorded at each length."""
 
 
 def default_lengths(task: Task, data: DataSettings, max_length: int) -> list[int]:
@@ -63,7 +63,7 @@ def length_curve(
     seed: int,
     device: torch.device,
 ) -> list[dict[str, Any]]:
-    """Returns a record a length: teacher-forced and decoded accuracy, and how one head aligns, and all together.
+    """Returns a record a length: teacher-forced and decoded accuracy, and how one head aligns, and whether any does.
 
     The sequences belong to the test split's share of all sequences, so none of them can have been trained on.
 

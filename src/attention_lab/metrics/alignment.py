@@ -13,7 +13,7 @@ from attention_lab.tasks.vocabulary import FIRST_SYMBOL, PAD
 _BINS = 1000
 """Masses are counted in steps of 1/1000, so that a percentile needs no more memory for more tokens."""
 
-_SHARED = ("chance", "any_head_hit_rate", "any_head_mass")
+_SHARED = ("chance", "oracle_head_hit_rate", "oracle_head_mass")
 """Figures that are the same for every head."""
 
 
@@ -48,10 +48,11 @@ class HeadScores(NamedTuple):
         entropy: mean entropy of a token's weights, divided by log n (0 to 1; 1). Ghader and Monz 2017.
         confidence: mean largest weight (1/n to 1; 1/n). Voita et al. 2019, who leave EOS out.
         chance: mean of 1/n, the same for every head.
-        any_head_hit_rate: share of target tokens that at least one head hits, the same for every head. Heads may share
-            the work: to say a sequence twice, one looks at its source for the first time and one for the second.
-        any_head_mass: mean, over target tokens, of the largest weight that a head has on the token they come from; the
-            same for every head.
+        oracle_head_hit_rate: share of target tokens that at least one head hits, the same for every head: heads may
+            share the work. The head is chosen by who knows the right token, so K heads that look at random reach more
+            than one does (0 to 1; 1 - (1 - 1/n)^K for K of them).
+        oracle_head_mass: mean, over target tokens, of the largest weight that any head has on the token they come from,
+            the same for every head (0 to 1; 1/n where all look everywhere alike).
     """
 
     hit_rate: Float[Tensor, "layers H"]
@@ -62,8 +63,8 @@ class HeadScores(NamedTuple):
     entropy: Float[Tensor, "layers H"]
     confidence: Float[Tensor, "layers H"]
     chance: Float[Tensor, "layers H"]
-    any_head_hit_rate: Float[Tensor, "layers H"]
-    any_head_mass: Float[Tensor, "layers H"]
+    oracle_head_hit_rate: Float[Tensor, "layers H"]
+    oracle_head_mass: Float[Tensor, "layers H"]
 
     def of(self, head: Head) -> dict[str, float]:
         """Returns one head's figures."""
@@ -102,8 +103,8 @@ class AlignmentScores(Metric):
     full_state_update = False
     tokens: Tensor
     chance: Tensor
-    any_hits: Tensor
-    any_mass: Tensor
+    oracle_hits: Tensor
+    oracle_mass: Tensor
     hits: Tensor
     links: Tensor
     mass: Tensor
@@ -117,7 +118,7 @@ class AlignmentScores(Metric):
         shape = (num_layers, num_heads)
         for name in ("hits", "links", "mass", "entropy", "confidence"):
             self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
-        for name in ("tokens", "chance", "any_hits", "any_mass"):
+        for name in ("tokens", "chance", "oracle_hits", "oracle_mass"):
             self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("mass_counts", torch.zeros(*shape, _BINS + 1, dtype=torch.long), dist_reduce_fx="sum")
         self.add_state("mass_min", torch.ones(shape, dtype=torch.float64), dist_reduce_fx="min")
@@ -143,15 +144,15 @@ class AlignmentScores(Metric):
         is_symbol = (source >= FIRST_SYMBOL)[rows]
         self.tokens += len(rows)
         self.chance += (1 / keys.double()).sum()
-        hit, most = torch.zeros_like(gold, dtype=torch.bool), torch.zeros_like(gold, dtype=torch.float)
+        hit_by_any, most_on_gold = torch.zeros_like(gold, dtype=torch.bool), torch.zeros_like(gold, dtype=torch.float)
         for layer, each in enumerate(weights):
             # A mechanism's equivalent map may hold what no distribution does; less than nothing counts as nothing.
             weights_NHS = each[rows, :, steps].float().clamp(0, 1)
             hits, on_gold = self._take_in(layer, weights_NHS, gold, keys, is_symbol)
-            hit |= hits.any(dim=1)
-            most = torch.maximum(most, on_gold.amax(dim=1))
-        self.any_hits += hit.sum()
-        self.any_mass += most.sum(dtype=torch.float64)
+            hit_by_any |= hits.any(dim=1)
+            most_on_gold = torch.maximum(most_on_gold, on_gold.amax(dim=1))
+        self.oracle_hits += hit_by_any.sum()
+        self.oracle_mass += most_on_gold.sum(dtype=torch.float64)
 
     def _take_in(
         self,
@@ -161,7 +162,10 @@ class AlignmentScores(Metric):
         keys: Integer[Tensor, " N"],
         is_symbol: Tensor,
     ) -> tuple[Bool[Tensor, "N H"], Float[Tensor, "N H"]]:
-        """Adds a layer's weights of N target tokens that each come from somewhere, and returns hits and gold masses."""
+        """Adds a layer's weights of N target tokens that each come from somewhere.
+
+        Returns hits and gold masses; a head without numbers has none.
+        """
         heads = weights.size(1)
         on_gold = weights.gather(-1, gold[:, None, None].expand(-1, heads, 1))[..., 0]
         largest, place = weights.max(dim=-1)
@@ -177,7 +181,8 @@ class AlignmentScores(Metric):
         most = keys.clamp(min=2).double().log()[:, None]
         self.entropy[layer] += (torch.special.entr(weights).sum(dim=-1, dtype=torch.float64) / most).sum(dim=0)
         self.confidence[layer] += largest.double().sum(dim=0)
-        return hits, on_gold
+        is_number = ~largest.isnan()
+        return hits & is_number, on_gold.where(is_number, 0.0)
 
     def compute(self) -> Float[Tensor, "10 layers H"]:
         """Returns the figures in the order of `HeadScores`; NaN if there was nothing to count.
@@ -196,8 +201,8 @@ class AlignmentScores(Metric):
             entropy=self.entropy / tokens,
             confidence=self.confidence / tokens,
             chance=(self.chance / tokens).expand_as(self.hits),
-            any_head_hit_rate=(self.any_hits / tokens).expand_as(self.hits),
-            any_head_mass=(self.any_mass / tokens).expand_as(self.hits),
+            oracle_head_hit_rate=(self.oracle_hits / tokens).expand_as(self.hits),
+            oracle_head_mass=(self.oracle_mass / tokens).expand_as(self.hits),
         )
         counted = (tokens > 0) & ~self.mass.isnan()
         return torch.where(counted, torch.stack(list(figures)), torch.nan)

@@ -38,7 +38,7 @@ def greedy_decode(
         output, state = model.step(tokens[:, None], state)
         tokens = output.logits[:, -1].argmax(dim=-1).masked_fill(finished, PAD)
         said.append(tokens)
-        # One look at the tokens (on a GPU, one wait) says whether anything more has to be asked of them.
+        # One transfer of the tokens, which on a GPU is one wait, says how many rows have ended.
         ended = tokens.tolist().count(EOS)
         if ended:
             finished = finished | (tokens == EOS)

@@ -19,8 +19,7 @@ LENGTH_TABLES = {
     "token_accuracy": "Token accuracy by source length: worst seed (mean)",
     "alignment_hit_rate": "Hit rate of each run's best head by source length: worst seed (mean)",
     "alignment_mass": "Its mass on the gold token by source length: worst seed (mean)",
-    "alignment_any_head_hit_rate": "Share of target tokens that any head hits, by source length: worst seed (mean)",
-    "alignment_any_head_mass": "Mass of whichever head has most on the gold token, by source length: worst seed (mean)",
+    "alignment_oracle_head_mass": "Mass of whichever head has most on it, token by token: worst seed (mean)",
 }
 """What there is a table of, and its title."""
 
