@@ -62,7 +62,9 @@ def test_a_signal_ends_training_with_a_usable_checkpoint(signum, status, tmp_pat
     assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] >= 10
 
 
-@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "status"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 @pytest.mark.parametrize("line", [pytest.param("Training", marks=pytest.mark.slow), "step    20"])
 def test_a_signal_is_heard_before_the_first_step_and_after_the_last(signum, status, line, tmp_path):
     with start(tmp_path, "data.test_size=20000") as process:

@@ -35,24 +35,28 @@ def test_every_thread_takes_denormals_for_zero():
     subprocess.run([sys.executable, "-c", IN_A_FRESH_PROCESS], check=True)
 
 
-def test_both_commands_take_denormals_for_zero(command):
+def test_both_commands_take_denormals_for_zero_and_training_freezes_the_heap(command, monkeypatch):
+    frozen: list[int] = []
+    fit = Trainer.fit
+
+    def watched(*args: Any, **kwargs: Any) -> None:
+        frozen.append(gc.get_freeze_count())
+        fit(*args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "fit", watched)
     assert has_denormals()
     assert command("train.py", *SMALL) == 0
     assert not has_denormals()
-    torch.set_flush_denormal(False)
-    assert command("evaluate.py", "checkpoint=run/checkpoints/best.ckpt", "lengths=[]", "hydra.run.dir=seen") == 0
-    assert not has_denormals()
-
-
-def test_what_was_there_before_training_is_not_looked_at_until_its_end(command, monkeypatch):
-    frozen: list[int] = []
-    fit = Trainer.fit
-    monkeypatch.setattr(
-        Trainer, "fit", lambda *args, **kwargs: frozen.append(gc.get_freeze_count()) or fit(*args, **kwargs)
-    )
-    assert command("train.py", *SMALL) == 0
     assert frozen[0] > 100_000
     assert gc.get_freeze_count() == 0
+    torch.set_flush_denormal(False)
+    assert (
+        command(
+            "evaluate.py", "checkpoint=run/checkpoints/best.ckpt", "lengths=[]", "num_figures=0", "hydra.run.dir=seen"
+        )
+        == 0
+    )
+    assert not has_denormals()
 
 
 def test_a_training_that_fails_leaves_nothing_frozen():
@@ -61,16 +65,18 @@ def test_a_training_that_fails_leaves_nothing_frozen():
     assert gc.get_freeze_count() == 0
 
 
-def test_a_sweep_does_not_keep_what_its_last_run_has_left(command, monkeypatch):
-    trainers: list[weakref.ref[Trainer]] = []
-    alive: list[int] = []
-    fit = Trainer.fit
+def test_what_an_earlier_run_has_left_is_not_kept():
+    class Run:
+        pass
 
-    def watched(self: Trainer, *args: Any, **kwargs: Any) -> None:
-        alive.append(sum(trainer() is not None for trainer in trainers))
-        trainers.append(weakref.ref(self))
-        fit(self, *args, **kwargs)
-
-    monkeypatch.setattr(Trainer, "fit", watched)
-    assert command("train.py", "-m", *SMALL[:3], "seed=0,1,2", "hydra.sweep.dir=sweep") == 0
-    assert alive == [0, 0, 0]
+    run = Run()
+    run.itself = run
+    left = weakref.ref(run)
+    gc.disable()
+    try:
+        del run
+        assert left() is not None
+        with frozen_heap():
+            assert left() is None
+    finally:
+        gc.enable()

@@ -166,13 +166,10 @@ def test_twenty_kills_change_nothing(whole, tmp_path, processes):
     assert_same(tmp_path / "run", whole(processes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("signum", "moment", "processes"),
-    [
-        pytest.param(signal.SIGTERM, "step     5 ", 1, marks=pytest.mark.slow),
-        (signal.SIGINT, "step    30 ", 1),
-        pytest.param(signal.SIGTERM, "step    30 ", 2, marks=pytest.mark.slow),
-    ],
+    [(signal.SIGTERM, "step     5 ", 1), (signal.SIGINT, "step    30 ", 1), (signal.SIGTERM, "step    30 ", 2)],
 )
 def test_a_signal_changes_nothing(whole, tmp_path, signum, moment, processes):
     with start(tmp_path, *RUN, f"trainer.devices={processes}", "hydra.run.dir=run") as process:
