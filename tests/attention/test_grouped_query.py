@@ -100,7 +100,7 @@ def test_with_normalised_queries_and_keys_it_equals_qwen3_on_shared_weights(need
         torch.testing.assert_close(output.weights, weights, rtol=1e-5, atol=1e-5)
 
 
-def test_with_as_moracle_heads_of_keys_as_of_queries_it_is_multi_head_attention():
+def test_with_as_many_heads_of_keys_as_of_queries_it_is_multi_head_attention():
     ours, full = GroupedQueryAttention(D, H, num_kv_heads=H).eval(), MultiHeadAttention(D, H).eval()
     ours.load_state_dict(full.state_dict(), strict=True)
     qkv = inputs()

@@ -1,14 +1,20 @@
 """The final figures do not depend on batch size, and a network that knows the task gets full marks."""
 
+import math
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.configuration.checking import SettingError
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SourceSpace
 from attention_lab.evaluation import scoring
-from attention_lab.evaluation.scoring import accuracy, head_scores
+from attention_lab.evaluation.checkpoint import Trained
+from attention_lab.evaluation.scoring import accuracy, head_scores, scores_of
 from attention_lab.evaluation.scoring import test_scores as score
 from attention_lab.metrics.sequence import token_loss
 from attention_lab.models.decoding import greedy_decode
@@ -121,6 +127,19 @@ def test_long_maps_are_taken_a_few_rows_at_a_time(monkeypatch):
     assert max(lengths) > 4 == min(lengths)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_a_network_whose_sums_are_no_numbers_is_refused():
+    class Overflowing(Oracle):
+        def forward(self, *args: Any, **kwargs: Any) -> ModelOutput:
+            output = super().forward(*args, **kwargs)
+            return output._replace(logits=output.logits * math.nan)
+
+    settings: Any = None
+    trained = Trained({}, settings, 0, None, Reverse(), data(7), Overflowing())
+    with pytest.raises(SettingError, match=r"checkpoint=some.ckpt holds weights that are too large: .* is nan"):
+        scores_of(trained, Path("some.ckpt"), CPU)
+    assert scores_of(trained._replace(network=Oracle()), Path("some.ckpt"), CPU).figures["test/exact_match"] == 1.0
 
 
 def test_a_network_that_reverses_by_rule_gets_full_marks_and_its_aligned_head_is_found():

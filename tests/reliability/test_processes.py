@@ -20,9 +20,18 @@ ROOT = Path(__file__).parents[2]
 RUN = ("experiment=smoke", "trainer.accelerator=cpu", "data.batch_size=17", "data.validation_size=41")
 
 
-def train(folder: Path, *settings: str, by: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def train(
+    folder: Path, *settings: str, by: tuple[str, ...] = (), start_new_session: bool = False
+) -> subprocess.Popen[str]:
     command = [sys.executable, *by, str(ROOT / "train.py"), *RUN, *settings]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=start_new_session,
+    )
 
 
 def finish(process: subprocess.Popen[str]) -> str:
@@ -102,6 +111,19 @@ def test_a_process_that_is_gone_ends_the_others_in_one_line(tmp_path):
     assert len(complaints.splitlines()) == 1, complaints
     assert "trainer.devices=2: process 1 has ended with status -9" in complaints
     assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] >= 10
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.7, 2.5])
+def test_ctrl_c_ends_two_processes_that_have_just_started_without_a_word(tmp_path, seconds):
+    process = train(tmp_path, "trainer=ddp", "hydra.run.dir=run", start_new_session=True)
+    assert process.stdout is not None
+    assert any(line.startswith("Training") for line in process.stdout)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    sent = time.monotonic()
+    _, complaints = process.communicate(timeout=60)
+    assert (process.returncode, complaints) == (130, "")
+    assert time.monotonic() - sent < 10
 
 
 def test_more_processes_than_sequences_are_refused(tmp_path):

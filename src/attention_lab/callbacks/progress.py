@@ -27,7 +27,7 @@ class TrainingProgress(ProgressBar):
         self.max_steps = max_steps
         self._enabled = True
         self._started = time.monotonic()
-        self._loss: float | Tensor = float("nan")
+        self._loss: Tensor | None = None
         self._bar: tqdm[Any] | None = None
 
     def enable(self) -> None:
@@ -57,10 +57,11 @@ class TrainingProgress(ProgressBar):
             self._bar.clear()
         aligned = scalars.get("val/alignment_hit_rate")
         log.info(
-            "step %5d %5.1f s   loss %.4f   validation: loss %.4f   tokens %.4f   exact %.4f%s",
+            "step %5d %5.1f s   loss %s   validation: loss %.4f   tokens %.4f   exact %.4f%s",
             trainer.global_step,
             time.monotonic() - self._started,
-            float(self._loss),
+            # What goes on in the middle of a validation has not had a step yet.
+            "–" if self._loss is None else f"{float(self._loss):.4f}",
             scalars["val/loss"],
             scalars["val/token_accuracy"],
             scalars["val/exact_match"],

@@ -13,7 +13,7 @@ from attention_lab.configuration.settings import EvaluateSettings
 from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.evaluation.comparison import Group, Run, group_runs
 from attention_lab.evaluation.length_curve import check_length, curve_of
-from attention_lab.evaluation.scoring import test_scores
+from attention_lab.evaluation.scoring import scores_of
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.curves import PANELS, SeedsCurve, draw_comparison
 from attention_lab.report.comparison_page import write_comparison_page
@@ -69,7 +69,7 @@ def _check(file: Path, settings: EvaluateSettings) -> None:
 
 def _evaluated(file: Path, settings: EvaluateSettings, device: torch.device) -> Run:
     trained = load_trained(file, settings.batch_size)
-    scores = test_scores(trained.network, trained.data, device)
+    scores = scores_of(trained, file, device)
     curve = curve_of(trained, settings, scores.best_head, device)
     weights = sum(weight.numel() for weight in trained.network.parameters())
     return Run(str(file), trained.config, trained.step, trained.solved, weights, scores.figures, curve)

@@ -16,7 +16,7 @@ from attention_lab.evaluation.checkpoint import Trained, find_checkpoints, load_
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.length_curve import curve_of
 from attention_lab.evaluation.mixture import each_task, telling_rows
-from attention_lab.evaluation.scoring import TestScores, head_scores, test_scores
+from attention_lab.evaluation.scoring import TestScores, head_scores, scores_of
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.inference import evaluation_mode
@@ -54,7 +54,7 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
 
 def _evaluate_one(file: Path, settings: EvaluateSettings, run_dir: Path, device: torch.device) -> None:
     trained = load_trained(file, settings.batch_size)
-    scores = test_scores(trained.network, trained.data, device)
+    scores = scores_of(trained, file, device)
     report = {
         **scores.figures,
         "checkpoint": str(file),

@@ -169,9 +169,9 @@ def _remove_if_unused(folder: Path) -> None:
         return
     for path in files:
         path.unlink()
-    with contextlib.suppress(OSError):
-        (folder / ".hydra").rmdir()
-        folder.rmdir()
+    for empty in (folder / ".hydra", folder):
+        with contextlib.suppress(OSError):
+            empty.rmdir()
 
 
 def _check_flags(arguments: list[str]) -> None:

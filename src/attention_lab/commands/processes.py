@@ -92,22 +92,26 @@ def companions(count: int, config: dict[str, Any], run_dir: str) -> Generator[No
     threading.Thread(target=_watch, args=(others, over), daemon=True).start()
     try:
         yield
-    except SettingError:
-        # Each of them says so, and ends.
-        raise
     except Exception as error:
-        # Whoever was to answer next notices at once, mostly.
-        time.sleep(0.5)
-        lost = _lost(others)
-        if lost is not None:
-            raise lost from error
+        if not isinstance(error, SettingError):
+            # Whoever was to answer next notices at once, mostly.
+            time.sleep(0.5)
+            lost = _lost(others)
+            if lost is not None:
+                raise lost from error
         raise
+    else:
+        over.set()
+        for process in others:
+            _end(process)
     finally:
         over.set()
         for name in (*there, _NUMBER):
             del os.environ[name]
         for process in others:
-            _end(process)
+            # Of one that failed or was interrupted: it has nothing to write, and may wait for this one for long.
+            process.kill()
+            process.wait()
 
 
 def _started(environment: dict[str, str], config: dict[str, Any], run_dir: str) -> subprocess.Popen[str]:
@@ -116,6 +120,8 @@ def _started(environment: dict[str, str], config: dict[str, Any], run_dir: str) 
         stdin=subprocess.PIPE,
         env=environment,
         text=True,
+        # Ctrl-C is for the first process alone, which tells the others when and where to stop.
+        start_new_session=True,
     )
     assert process.stdin is not None
     process.stdin.write(json.dumps({"config": config, "run_dir": run_dir}))
@@ -158,12 +164,12 @@ def _main() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, _stop)
-    told = json.load(sys.stdin)
-    from pathlib import Path
-
-    from attention_lab.commands.train import train
-
     try:
+        told = json.load(sys.stdin)
+        from pathlib import Path
+
+        from attention_lab.commands.train import train
+
         train(build(TrainSettings, told["config"], ""), told["config"], Path(told["run_dir"]))
     except Interrupted as stop:
         sys.exit(128 + stop.signum)

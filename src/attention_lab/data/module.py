@@ -1,5 +1,6 @@
 """The three splits of a task, ready to be trained and evaluated on."""
 
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,12 +94,18 @@ class SequenceData(LightningDataModule):
             rows,
             batch_sampler=batches,
             collate_fn=_as_it_is,
+            worker_init_fn=_deaf_to_the_keyboard,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             pin_memory=torch.cuda.is_available(),
             # Without one, every pass over the data would take a number out of the stream that dropout draws from.
             generator=torch.Generator(),
         )
+
+
+def _deaf_to_the_keyboard(_: int) -> None:
+    """Leaves Ctrl-C, which a terminal sends to workers as well, to the process that they work for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -1,14 +1,17 @@
 """The numbers of a trained network: the same ones after training and from a checkpoint."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import isnan
+from math import isfinite, isnan
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from attention_lab.configuration.checking import SettingError
 from attention_lab.data.batches import Batch
 from attention_lab.data.module import SequenceData
+from attention_lab.evaluation.checkpoint import Trained
 from attention_lab.metrics.alignment import AlignmentScores, Head, HeadScores
 from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores
 from attention_lab.models.decoding import greedy_decode
@@ -49,6 +52,19 @@ def test_scores(network: SequenceModel[Any], data: SequenceData, device: torch.d
         **alignment_figures(heads, best_head, ("hit_rate", "mass")),
     }
     return TestScores({f"test/{name}": value for name, value in figures.items()}, best_head, heads, validated)
+
+
+def scores_of(trained: Trained, path: Path, device: torch.device) -> TestScores:
+    """Returns the test scores of a checkpoint's network.
+
+    Raises:
+        SettingError: its loss is no number: the weights are finite, and what is computed from them is not.
+    """
+    scores = test_scores(trained.network, trained.data, device)
+    loss = scores.figures["test/loss"]
+    if loss is None or not isfinite(loss):
+        raise SettingError(f"checkpoint={path} holds weights that are too large: its loss on the test split is {loss}")
+    return scores
 
 
 def alignment_figures(scores: HeadScores, head: Head | None, names: Sequence[str]) -> dict[str, float | None]:
