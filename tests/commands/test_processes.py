@@ -49,7 +49,9 @@ def wait_for(line: str, process: subprocess.Popen[str]) -> None:
         assert process.poll() is None
 
 
-@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_training_with_a_usable_checkpoint(signum, status, tmp_path):
     with start(tmp_path, "trainer.max_steps=1000000", "early_stopping.threshold=null") as process:
         wait_for("step ", process)

@@ -237,6 +237,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(command: Comm
     assert found[0] == found[1] != found[2]
 
 
+@pytest.mark.slow
 def test_a_small_copy_task_is_solved_and_training_stops_by_itself(command: Command):
     arguments = [
         "task=copy",
@@ -258,6 +259,7 @@ def test_a_small_copy_task_is_solved_and_training_stops_by_itself(command: Comma
     assert metrics["train/steps"] < 600
 
 
+@pytest.mark.slow
 def test_what_was_learned_on_16_symbols_holds_at_1024(command: Command):
     """The far recipe, cut short: a claim that no change may take away unnoticed."""
     recipe = ("experiment=length_generalization", "task=reverse", "callbacks.attention_maps=false")
