@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from attention_lab.configuration.checking import SettingError, build
@@ -103,13 +103,14 @@ def companions(count: int, config: dict[str, Any], run_dir: str) -> Generator[No
     else:
         over.set()
         for process in others:
-            _end(process)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=10)
     finally:
         over.set()
         for name in (*there, _NUMBER):
             del os.environ[name]
         for process in others:
-            # Of one that failed or was interrupted: it has nothing to write, and may wait for this one for long.
+            # Still there where training failed or was interrupted: it has nothing to write, and may wait for long.
             process.kill()
             process.wait()
 
@@ -147,14 +148,6 @@ def _lost(others: list[subprocess.Popen[str]]) -> ProcessLost | None:
         if status not in (None, 0, 130, 143):
             return ProcessLost(len(others) + 1, number, status)
     return None
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _main() -> None:
