@@ -4,16 +4,16 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from attention_lab.commands.hydra_job import plain, run, run_dir
-from attention_lab.configuration.checking import build
-from attention_lab.configuration.settings import EvaluateSettings
+from attention_lab.cli.main import plain, run, run_dir
+from attention_lab.settings.checking import build
+from attention_lab.settings.schema import EvaluateSettings
 
 
 def main(config: DictConfig) -> None:
     """Checks the config, and only then imports what takes seconds to import."""
     settings = build(EvaluateSettings, plain(config), "")
 
-    from attention_lab.training.checkpoint_file import read_ours
+    from attention_lab.runs.checkpoint import read_ours
 
     if isinstance(settings.checkpoint, str) and Path(settings.checkpoint).is_file():
         # What is no checkpoint is refused before all else is imported.

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from attention_lab.commands.hydra_job import plain, record, run, run_dir
-from attention_lab.configuration.checking import build
-from attention_lab.configuration.settings import TrainSettings
+from attention_lab.cli.main import plain, record, run, run_dir
+from attention_lab.settings.checking import build
+from attention_lab.settings.schema import TrainSettings
 
 
 def main(config: DictConfig) -> None:

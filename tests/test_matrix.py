@@ -11,15 +11,15 @@ import yaml
 from torch import Tensor, nn
 
 from attention_lab.attention.packing import Packing
-from attention_lab.composition import build_network
-from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import DataSettings, PositionSamplingSettings
+from attention_lab.composition.build import build_network
 from attention_lab.data.batches import Batch
+from attention_lab.errors import SettingError
 from attention_lab.evaluation.ablation import all_heads, head_means, silenced
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.scoring import head_scores
 from attention_lab.metrics.sequence import token_loss
 from attention_lab.models.model import SequenceModel
+from attention_lab.settings.schema import DataSettings, PositionSamplingSettings
 from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD
 
 CONFIGS = Path(__file__).parents[1] / "configs"

@@ -11,7 +11,7 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.commands.conftest import Command
+from tests.conftest import Command
 
 TEST_FIGURES = [
     "test/loss",

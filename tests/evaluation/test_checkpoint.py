@@ -9,10 +9,11 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from attention_lab.composition import build_network
-from attention_lab.configuration.checking import SettingError, build
-from attention_lab.configuration.settings import TrainSettings
+from attention_lab.composition.build import build_network
+from attention_lab.errors import SettingError
 from attention_lab.evaluation.checkpoint import find_checkpoints, load_trained, untrained_network
+from attention_lab.settings.checking import build
+from attention_lab.settings.schema import TrainSettings
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -99,7 +100,9 @@ def test_a_pickle_that_would_run_code_does_not(content, tmp_path, monkeypatch):
     assert not Path("exploded").exists()
 
 
-@pytest.mark.parametrize("target", ["torch.load", "builtins.open", "shutil.copy", "attention_lab.composition.build"])
+@pytest.mark.parametrize(
+    "target", ["torch.load", "builtins.open", "shutil.copy", "attention_lab.composition.build.build_network"]
+)
 def test_a_config_that_names_something_foreign_is_refused(content, tmp_path, target):
     changed = copy.deepcopy(content)
     changed["attention_lab"]["config"]["model"]["_target_"] = target

@@ -6,12 +6,12 @@ from functools import partial
 import pytest
 import torch
 
-from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import DataSettings
+from attention_lab.errors import SettingError
 from attention_lab.evaluation.length_curve import default_lengths, length_curve
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.settings.schema import DataSettings
 from attention_lab.tasks.copy import Copy
 from attention_lab.tasks.duplicate import Duplicate
 from attention_lab.tasks.mixture import Mixture

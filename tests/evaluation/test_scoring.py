@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.configuration.checking import SettingError
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SourceSpace
+from attention_lab.errors import SettingError
 from attention_lab.evaluation import scoring
 from attention_lab.evaluation.checkpoint import Trained
 from attention_lab.evaluation.scoring import accuracy, head_scores, scores_of

@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from attention_lab.composition import build_network
-from attention_lab.configuration.checking import SettingError, build
-from attention_lab.configuration.settings import TrainSettings
+from attention_lab.composition.build import build_network
+from attention_lab.errors import SettingError
 from attention_lab.evaluation.checkpoint import load_trained
-from attention_lab.training.checkpoint_file import CHECKPOINT_FORMAT
+from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
+from attention_lab.settings.checking import build
+from attention_lab.settings.schema import TrainSettings
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["experiment=smoke", "model.d_model=8", "model.d_ff=8", "position.max_len=20", "data.max_length=5"]
@@ -157,8 +158,8 @@ NASTY = st.sampled_from(
         "x" * 10**6,
         "torch.load",
         "builtins.open",
-        "attention_lab.composition.build_task",
-        "attention_lab.training.checkpoint_file.read_checkpoint",
+        "attention_lab.composition.build.build_task",
+        "attention_lab.runs.checkpoint.read_checkpoint",
         "../../../etc/passwd",
         None,
         True,

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from attention_lab.composition import build_task
-from attention_lab.configuration.checking import SettingError
+from attention_lab.composition.build import build_task
+from attention_lab.errors import SettingError
 from attention_lab.tasks.copy import Copy
 from attention_lab.tasks.duplicate import Duplicate
 from attention_lab.tasks.interleave import Interleave

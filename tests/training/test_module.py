@@ -13,8 +13,8 @@ from attention_lab.data.batches import Batch
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SourceSpace
 from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
 from attention_lab.tasks.reverse import Reverse
-from attention_lab.training.checkpoint_file import CHECKPOINT_FORMAT
 from attention_lab.training.module import SequenceTraining
 
 make_data = partial(

@@ -13,7 +13,7 @@ from attention_lab.benchmark.layer import LayerQuestion
 from attention_lab.benchmark.options import CostOptions
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.cost import CostCurve, draw_cost
-from attention_lab.report.files import write_csv, write_json, write_text
+from attention_lab.runs.files import write_csv, write_json, write_text
 
 _LAYER = "attention_lab.benchmark.layer"
 

@@ -16,7 +16,7 @@ from attention_lab.benchmark.machine import Machine
 from attention_lab.benchmark.options import BenchmarkError, LoopOptions
 from attention_lab.benchmark.plain_loop import PlainLoop
 from attention_lab.evaluation.checkpoint import Trained, load_trained
-from attention_lab.report.files import write_csv, write_json, write_text
+from attention_lab.runs.files import write_csv, write_json, write_text
 from attention_lab.training.tuning import flush_denormals
 
 EXPERIMENT = "fixed_length_reverse"

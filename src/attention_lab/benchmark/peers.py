@@ -24,7 +24,7 @@ from attention_lab.benchmark.training_run import (
 from attention_lab.data.module import SequenceData
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.cost import draw_throughput
-from attention_lab.report.files import write_csv, write_json, write_text
+from attention_lab.runs.files import write_csv, write_json, write_text
 
 _OURS = next(iter(CONTENDERS))
 _TRAINING = "attention_lab.benchmark.training_run"

@@ -11,11 +11,11 @@ from attention_lab.benchmark.choices import read_choices
 from attention_lab.benchmark.contenders import CONTENDERS, Contender, NetworkShape
 from attention_lab.benchmark.machine import Machine
 from attention_lab.benchmark.options import BenchmarkError, PeersOptions
-from attention_lab.composition import build_data, build_task
-from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import DataSettings
+from attention_lab.composition.build import build_data, build_task
 from attention_lab.data.batches import Batch
 from attention_lab.data.module import SequenceData
+from attention_lab.errors import SettingError
+from attention_lab.settings.schema import DataSettings
 from attention_lab.tasks.task import Task
 from attention_lab.tasks.vocabulary import PAD, num_tokens
 from attention_lab.training.module import batch_loss

@@ -1,1 +1,1 @@
-"""What `train.py` and `evaluate.py` do, and how they end."""
+"""The three stories: train, evaluate, compare."""

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from attention_lab.commands.comparing import compare_checkpoints
-from attention_lab.commands.terminal import quiet_libraries, shown
-from attention_lab.configuration.settings import EvaluateSettings
+from attention_lab.commands.compare import compare_checkpoints
+from attention_lab.commands.terminal import quiet_libraries
 from attention_lab.data.batches import spread_rows
 from attention_lab.evaluation.ablation import ablate_heads, ablate_together, head_means
 from attention_lab.evaluation.checkpoint import Trained, find_checkpoints, load_trained, untrained_network
@@ -25,9 +24,11 @@ from attention_lab.plotting.curves import draw_length_curve
 from attention_lab.plotting.heads import draw_heads
 from attention_lab.plotting.samples import compare
 from attention_lab.report.figures import map_examples, save_attention_maps
-from attention_lab.report.files import write_json
 from attention_lab.report.numbers import figure
 from attention_lab.report.page import write_page
+from attention_lab.runs.files import write_json
+from attention_lab.runs.paths import shown
+from attention_lab.settings.schema import EvaluateSettings
 from attention_lab.training.trainer import choose_device
 from attention_lab.training.tuning import flush_denormals
 

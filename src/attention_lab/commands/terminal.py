@@ -1,10 +1,8 @@
-"""What reaches the terminal: third parties only when a user can act on it, and paths as a user would type them."""
+"""What third parties say on the terminal: only what a user can act on."""
 
 import logging
 import os
-import shlex
 import warnings
-from pathlib import Path
 
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 
@@ -18,9 +16,3 @@ def quiet_libraries() -> None:
     warnings.filterwarnings("ignore", category=PossibleUserWarning)
     # Lightning 2.6 calls what PyTorch 2.13 deprecates.
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
-
-
-def shown(path: Path) -> str:
-    """Returns a path as short as it can be typed here, in quotes where a shell needs them."""
-    here = Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))

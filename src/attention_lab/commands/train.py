@@ -15,22 +15,23 @@ from attention_lab.callbacks.alignment import AlignmentMonitor
 from attention_lab.callbacks.attention_maps import AttentionMaps
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
-from attention_lab.commands.processes import check_processes, companions, rank, started_by_another
-from attention_lab.commands.resume import checkpoint_of, make_ready, take_weights
-from attention_lab.commands.run_folder import check_unused, held
-from attention_lab.commands.terminal import quiet_libraries, shown
-from attention_lab.compatibility import check_sampling, check_sequences
-from attention_lab.composition import build_data, build_network, build_task
-from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.flat import flat_settings
-from attention_lab.configuration.settings import TrainSettings
+from attention_lab.commands.terminal import quiet_libraries
+from attention_lab.composition.build import build_data, build_network, build_task
+from attention_lab.composition.compatibility import check_sampling, check_sequences
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
+from attention_lab.errors import SettingError
 from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.evaluation.scoring import TestScores, test_scores
+from attention_lab.launch.processes import check_processes, companions, rank, started_by_another
 from attention_lab.models.model import SequenceModel
-from attention_lab.report.files import write_json
 from attention_lab.report.numbers import figure
+from attention_lab.runs.files import write_json
+from attention_lab.runs.folder import check_unused, held
+from attention_lab.runs.paths import shown
+from attention_lab.runs.resume import checkpoint_of, make_ready, take_weights
+from attention_lab.settings.flat import flat_settings
+from attention_lab.settings.schema import TrainSettings
 from attention_lab.training.module import SequenceTraining
 from attention_lab.training.trainer import check_device, choose_device, make_trainer
 from attention_lab.training.tuning import flush_denormals, frozen_heap

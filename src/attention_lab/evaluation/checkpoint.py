@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attention_lab.compatibility import check_sampling, check_sequences
-from attention_lab.composition import build_data, build_network, build_task
-from attention_lab.configuration.checking import SettingError, build
-from attention_lab.configuration.settings import TrainSettings
+from attention_lab.composition.build import build_data, build_network, build_task
+from attention_lab.composition.compatibility import check_sampling, check_sequences
 from attention_lab.data.module import SequenceData
+from attention_lab.errors import SettingError
 from attention_lab.models.model import SequenceModel
+from attention_lab.runs.checkpoint import read_ours
+from attention_lab.settings.checking import build
+from attention_lab.settings.schema import TrainSettings
 from attention_lab.tasks.task import Task
-from attention_lab.training.checkpoint_file import read_ours
 
 
 class Solved(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attention_lab.configuration.checking import SettingError
 from attention_lab.data.batches import Batch
 from attention_lab.data.module import SequenceData
+from attention_lab.errors import SettingError
 from attention_lab.evaluation.checkpoint import Trained
 from attention_lab.metrics.alignment import AlignmentScores, Head, HeadScores
 from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores

@@ -7,10 +7,10 @@ from pathlib import Path
 from attention_lab.evaluation.comparison import Group
 from attention_lab.plotting.canvas import SERIES
 from attention_lab.plotting.curves import PANELS
-from attention_lab.report.files import write_text
 from attention_lab.report.markup import fill, table
 from attention_lab.report.numbers import figure
 from attention_lab.report.tables import COLUMNS, LENGTH_TABLES, table_of_groups, table_of_lengths
+from attention_lab.runs.files import write_text
 
 
 def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | None, path: Path) -> None:

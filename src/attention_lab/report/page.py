@@ -13,9 +13,9 @@ from attention_lab.plotting.heads import CUTS
 from attention_lab.plotting.labels import map_view
 from attention_lab.plotting.samples import Sample
 from attention_lab.report.figures import MappedExample
-from attention_lab.report.files import write_text
 from attention_lab.report.markup import fill, table
 from attention_lab.report.numbers import figure
+from attention_lab.runs.files import write_text
 from attention_lab.tasks.vocabulary import token_labels
 
 _NEEDED = 0.05

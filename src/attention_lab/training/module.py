@@ -12,12 +12,12 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from attention_lab.attention.packing import Packing
-from attention_lab.configuration.checking import SettingError
 from attention_lab.data.batches import Batch
+from attention_lab.errors import SettingError
 from attention_lab.metrics.sequence import TeacherForcedScores, token_loss
 from attention_lab.models.model import SequenceModel
+from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
 from attention_lab.tasks.vocabulary import PAD
-from attention_lab.training.checkpoint_file import CHECKPOINT_FORMAT
 from attention_lab.training.schedule import warmup_then_cosine
 
 LOG_EVERY = 10

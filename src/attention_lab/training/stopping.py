@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from attention_lab.signals import Interrupted
+from attention_lab.errors import Interrupted
 
 log = logging.getLogger(__name__)
 

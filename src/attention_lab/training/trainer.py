@@ -11,9 +11,9 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.profilers import PassThroughProfiler
 
-from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import Precision, TrainerSettings, TrainSettings
-from attention_lab.training.keeping import BestAndLast, WholeFiles
+from attention_lab.errors import SettingError
+from attention_lab.settings.schema import Precision, TrainerSettings, TrainSettings
+from attention_lab.training.checkpointing import BestAndLast, WholeFiles
 from attention_lab.training.module import LOG_EVERY
 from attention_lab.training.resuming import ExactResume
 from attention_lab.training.stopping import StopAtTheEnd, StopOnSignal, StopWhenSolved

@@ -13,9 +13,9 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from attention_lab.configuration.checking import SettingError, build
-from attention_lab.configuration.settings import TrainSettings
-from attention_lab.signals import Interrupted
+from attention_lab.errors import Interrupted, SettingError
+from attention_lab.settings.checking import build
+from attention_lab.settings.schema import TrainSettings
 
 _NUMBER = "LOCAL_RANK"
 """By this variable Lightning, like torchrun, knows which of the processes of a machine this one is."""
@@ -117,7 +117,7 @@ def companions(count: int, config: dict[str, Any], run_dir: str) -> Generator[No
 
 def _started(environment: dict[str, str], config: dict[str, Any], run_dir: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "attention_lab.commands.processes"],
+        [sys.executable, "-m", "attention_lab.launch.processes"],
         stdin=subprocess.PIPE,
         env=environment,
         text=True,

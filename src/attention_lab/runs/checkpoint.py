@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from attention_lab.configuration.checking import SettingError
+from attention_lab.errors import SettingError
 
 CHECKPOINT_FORMAT = 3
 """Version of what this project adds to Lightning's checkpoints."""

@@ -10,9 +10,9 @@ import pytest
 import torch
 import yaml
 
-from attention_lab.commands.run_folder import held
 from attention_lab.evaluation.checkpoint import load_trained
-from attention_lab.training.checkpoint_file import CHECKPOINT_FORMAT
+from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
+from attention_lab.runs.folder import held
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,20 +13,21 @@ from omegaconf import OmegaConf
 
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.attention.sliding_window import SlidingWindowAttention
-from attention_lab.compatibility import check_sequences
-from attention_lab.composition import build_data, build_network, build_task
-from attention_lab.configuration.checking import SettingError, build
-from attention_lab.configuration.settings import Component, DataSettings, TrainSettings
+from attention_lab.composition.build import build_data, build_network, build_task
+from attention_lab.composition.compatibility import check_sequences
 from attention_lab.data.module import SequenceData
+from attention_lab.errors import SettingError
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.model import SequenceModel
 from attention_lab.models.recurrent import RecurrentSeq2Seq
+from attention_lab.settings.checking import build
+from attention_lab.settings.schema import Component, DataSettings, TrainSettings
 from attention_lab.tasks.copy import Copy
 from attention_lab.tasks.duplicate import Duplicate
 from attention_lab.tasks.reverse import Reverse
 from attention_lab.tasks.vocabulary import num_tokens
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 GROUPS = ("task", "model", "attention", "position", "trainer")
@@ -216,8 +217,8 @@ FOREIGN = [
     "os.system",
     "subprocess.Popen",
     "attention_lab_evil.tasks.copy.Copy",
-    "attention_lab.composition.importlib.import_module",
-    "attention_lab.composition.build_task",
+    "attention_lab.composition.build.importlib.import_module",
+    "attention_lab.composition.build.build_task",
     "attention_lab.tasks.copy.np.load",
     "attention_lab.tasks.copy.np",
     "attention_lab.tasks.copy",
@@ -232,7 +233,7 @@ FOREIGN = [
     "attention_lab.models.model.SequenceModel",
     # Imported there, but not from there.
     "attention_lab.tasks.copy.Task",
-    "attention_lab.composition.Task",
+    "attention_lab.composition.build.Task",
     "attention_lab.data.sampling.SourceSpace",
 ]
 

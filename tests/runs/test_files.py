@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from attention_lab.report.files import write_csv, write_json
+from attention_lab.runs.files import write_csv, write_json
 
 
 def test_what_is_written_reads_back(tmp_path):

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from attention_lab.commands.terminal import shown
-from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import EvaluateSettings
+from attention_lab.errors import SettingError
 from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.evaluation.comparison import Group, Run, group_runs
 from attention_lab.evaluation.length_curve import check_length, curve_of
@@ -17,7 +15,6 @@ from attention_lab.evaluation.scoring import scores_of
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.curves import PANELS, SeedsCurve, draw_comparison
 from attention_lab.report.comparison_page import write_comparison_page
-from attention_lab.report.files import write_csv, write_json, write_text
 from attention_lab.report.tables import (
     LENGTH_TABLES,
     as_markdown,
@@ -26,6 +23,9 @@ from attention_lab.report.tables import (
     table_of_groups,
     table_of_lengths,
 )
+from attention_lab.runs.files import write_csv, write_json, write_text
+from attention_lab.runs.paths import shown
+from attention_lab.settings.schema import EvaluateSettings
 
 log = logging.getLogger(__name__)
 

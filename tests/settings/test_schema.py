@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from attention_lab.configuration.checking import SettingError, build
-from attention_lab.configuration.settings import (
+from attention_lab.data.sampling import SourceSpace
+from attention_lab.errors import SettingError
+from attention_lab.settings.checking import build
+from attention_lab.settings.schema import (
     CheckpointSettings,
     DataSettings,
     EarlyStoppingSettings,
@@ -17,7 +19,6 @@ from attention_lab.configuration.settings import (
     TrainerSettings,
     TrainSettings,
 )
-from attention_lab.data.sampling import SourceSpace
 
 DATA = {
     "min_length": 3,
@@ -254,7 +255,7 @@ def test_settings_cannot_be_changed_afterwards() -> None:
 def test_checking_settings_imports_nothing_heavy() -> None:
     # `train.py --help` has to answer in under a second.
     script = (
-        "import attention_lab.configuration.checking, attention_lab.configuration.settings, sys;"
+        "import attention_lab.settings.checking, attention_lab.settings.schema, sys;"
         "print({'torch', 'lightning', 'datasets', 'matplotlib', 'torchmetrics'} & sys.modules.keys())"
     )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

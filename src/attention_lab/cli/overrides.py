@@ -13,7 +13,8 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from attention_lab.configuration.checking import SettingError, suggestion, unknown
+from attention_lab.errors import SettingError
+from attention_lab.settings.checking import suggestion, unknown
 
 
 def explain(error: Exception, arguments: Sequence[str], config_dir: Path, config_name: str) -> str:

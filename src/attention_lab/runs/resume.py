@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from attention_lab.commands.terminal import shown
-from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import TrainSettings
+from attention_lab.errors import SettingError
 from attention_lab.models.model import SequenceModel
-from attention_lab.report.files import write_text
-from attention_lab.training.checkpoint_file import FIRST_RESUMABLE, read_ours
-from attention_lab.training.event_files import forget_after
+from attention_lab.runs.checkpoint import FIRST_RESUMABLE, read_ours
+from attention_lab.runs.events import forget_after
+from attention_lab.runs.files import write_text
+from attention_lab.runs.paths import shown
+from attention_lab.settings.schema import TrainSettings
 
 _MAY_CHANGE = (
     "trainer.max_steps",

@@ -7,7 +7,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from attention_lab.training.checkpoint_file import read_checkpoint, same_file, write_whole
+from attention_lab.runs.checkpoint import read_checkpoint, same_file, write_whole
 
 
 class WholeFiles(TorchCheckpointIO):

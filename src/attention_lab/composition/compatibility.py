@@ -10,13 +10,13 @@ from torch import nn
 
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.attention.sliding_window import SlidingWindowAttention
-from attention_lab.configuration.checking import SettingError
-from attention_lab.configuration.settings import DataSettings, PositionSamplingSettings
+from attention_lab.errors import SettingError
 from attention_lab.models.decoder_only import DecoderOnly
 from attention_lab.models.model import SequenceModel
 from attention_lab.positions.absent import NoPosition
 from attention_lab.positions.position import Position
 from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.settings.schema import DataSettings, PositionSamplingSettings
 from attention_lab.tasks.task import Task
 
 _OTHER_NAMES = {

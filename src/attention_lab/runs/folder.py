@@ -6,7 +6,12 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from attention_lab.configuration.checking import Occupied, SettingError
+from attention_lab.errors import SettingError
+
+
+class Occupied(SettingError):
+    """A folder that another run has, so that nothing in it may be touched."""
+
 
 RUNS = Path("outputs/train")
 """Where runs land, unless they are told to land elsewhere."""

@@ -22,11 +22,10 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from attention_lab.commands.overrides import check_choices, check_no_choice, explain
-from attention_lab.commands.processes import ProcessLost, rank, started_by_another
-from attention_lab.commands.run_folder import refuse_used, resumed_run, value_of
-from attention_lab.configuration.checking import Occupied, SettingError
-from attention_lab.signals import Interrupted
+from attention_lab.cli.overrides import check_choices, check_no_choice, explain
+from attention_lab.errors import Interrupted, SettingError
+from attention_lab.launch.processes import ProcessLost, rank, started_by_another
+from attention_lab.runs.folder import Occupied, refuse_used, resumed_run, value_of
 
 _FULL_ERROR = "HYDRA_FULL_ERROR"
 

@@ -2,7 +2,6 @@
 
 import difflib
 import inspect
-import json
 import re
 import sys
 import types
@@ -10,15 +9,9 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
+from attention_lab.errors import SettingError, as_written
+
 T = TypeVar("T")
-
-
-class SettingError(Exception):
-    """A setting that cannot be used: one line that names the setting, its value and what is allowed."""
-
-
-class Occupied(SettingError):
-    """A folder that another run has, so that nothing in it may be touched."""
 
 
 def build(make: Callable[..., T], config: object, where: str, **given: object) -> T:
@@ -38,6 +31,8 @@ def build(make: Callable[..., T], config: object, where: str, **given: object) -
     """
     try:
         return factory(make, config, where, given_later=given)(**given)
+    except SettingError:
+        raise
     except ValueError as error:
         raise SettingError(_join(where, error)) from error
 
@@ -63,6 +58,11 @@ def factory(make: Callable[..., T], config: object, where: str, given_later: Ite
     def made(*arguments: object, **more: object) -> T:
         try:
             return make(*arguments, **values, **more)
+        except SettingError as error:
+            if error.setting not in known:
+                # It was given later, and whoever gave it knows what it is called.
+                raise
+            raise error.inside(where) from error
         except ValueError as error:
             # Constructors begin their complaint with `name=value`; a user needs the full name.
             name = re.match(r"\w+", str(error))
@@ -139,15 +139,8 @@ def _checked(value: object, wanted: Any, where: str) -> object:
     if inspect.isclass(wanted) and hasattr(wanted, "__dataclass_fields__"):
         return build(wanted, value, where)
     if not _fits(value, wanted):
-        raise SettingError(f"{where}={_as_written(value)} is not {_said(wanted)}")
+        raise SettingError(f"{where}={as_written(value)} is not {_said(wanted)}")
     return _converted(value, wanted)
-
-
-def _as_written(value: object) -> str:
-    """Returns a value as it stands in a config: null and true, and quotes around text that looks like a number."""
-    if isinstance(value, str):
-        return repr(value) if re.fullmatch(r"[\d.eE+-]+|true|false|null|", value) else value
-    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def _converted(value: object, wanted: Any) -> object:

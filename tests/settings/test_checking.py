@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
-from attention_lab.configuration.checking import SettingError, build, factory, settings_of, suggestion
+from attention_lab.errors import SettingError
+from attention_lab.settings.checking import build, factory, settings_of, suggestion
 
 
 @dataclass(frozen=True)

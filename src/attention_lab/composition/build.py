@@ -13,14 +13,15 @@ import torch
 
 from attention_lab import tasks
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.compatibility import check_parts
-from attention_lab.configuration.checking import SettingError, build, factory, settings_of
-from attention_lab.configuration.settings import COUNTED, Component, DataSettings, PositionSamplingSettings
+from attention_lab.composition.compatibility import check_parts
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SPLITS, Split
+from attention_lab.errors import SettingError
 from attention_lab.models.model import SequenceModel
 from attention_lab.positions.position import Position
 from attention_lab.positions.sampling import PositionSampling
+from attention_lab.settings.checking import build, factory, settings_of
+from attention_lab.settings.schema import COUNTED, Component, DataSettings, PositionSamplingSettings
 from attention_lab.tasks.task import Task
 from attention_lab.tasks.vocabulary import num_tokens
 

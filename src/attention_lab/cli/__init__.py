@@ -1,0 +1,1 @@
+"""Between Hydra and a command: the command line in, one line and an exit code out."""

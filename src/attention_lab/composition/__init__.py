@@ -1,0 +1,1 @@
+"""From checked settings to objects, and which of them go together."""
