@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attention_lab.attention.multi_head import AlignmentLayer
 from attention_lab.data.batches import Batch
 from attention_lab.evaluation.ablation import all_heads, head_means, silenced
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.scoring import head_scores
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.decoding import greedy_decode
-from attention_lab.models.model import AlignmentLayer
 from attention_lab.models.recurrent_attention import LSTMWithAttention
 from attention_lab.positions.position import UNLIMITED
 from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD

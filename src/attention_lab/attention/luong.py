@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask
-from attention_lab.attention.multi_head import fused, spelled_out
+from attention_lab.attention.multi_head import AlignmentLayer, fused, spelled_out
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
 
 
-class LuongAttention(nn.Module):
+class LuongAttention(AlignmentLayer):
     """Global attention with the general score (Luong et al. 2015, section 3.1, equations 5, 7 and 8).
 
         score(h_t, s) = h_tᵀ W_a s    α_t = softmax of the scores    c_t = Σ_s α_t(s) s    h̃_t = tanh(W_c [c_t; h_t])

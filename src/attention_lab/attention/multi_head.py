@@ -18,7 +18,24 @@ from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_d
 from attention_lab.positions.position import UNLIMITED, Placed
 
 
-class MultiHeadAttention(nn.Module):
+class AlignmentLayer(nn.Module):
+    """What measuring and silencing heads need of an attention, of whatever kind.
+
+    A base class and no protocol: `nn.Module` keeps `w_o` among its sub-modules, where the `isinstance` of a protocol
+    does not look from Python 3.12 on.
+
+    Attributes:
+        num_heads: number of heads H.
+        d_k: width K of a head.
+        w_o: the output projection. Head i enters through columns i K to (i + 1) K.
+    """
+
+    num_heads: int
+    d_k: int
+    w_o: nn.Linear
+
+
+class MultiHeadAttention(AlignmentLayer):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O with head_i = Attention(Q W_Q, K W_K, V W_V)_i.
 
     Vaswani et al. 2017, section 3.2.2. Constructor arguments, sub-modules and state-dict keys are the articles', so
@@ -80,7 +97,7 @@ class MultiHeadAttention(nn.Module):
         self.w_q = Projection(d_model, d_model)
         self.w_k = Projection(d_model, d_model)
         self.w_v = Projection(d_model, d_model)
-        self.w_o: nn.Linear = Projection(d_model, d_model)
+        self.w_o = Projection(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
         self.sharpness = nn.Parameter(torch.full((num_heads,), sharpness)) if scalable_softmax else None
         self.q_norm, self.k_norm = (nn.RMSNorm(self.d_k) if qk_norm else None for _ in range(2))

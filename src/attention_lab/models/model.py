@@ -2,12 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.multi_head import AlignmentLayer, MultiHeadAttention
 from attention_lab.attention.packing import Packing
 from attention_lab.positions.position import Position
 
@@ -38,25 +38,6 @@ class ModelOutput(NamedTuple):
 
     logits: Float[Tensor, "B T V"]
     attention: AttentionMaps
-
-
-@runtime_checkable
-class AlignmentLayer(Protocol):
-    """What measuring and silencing heads need of an attention, of whatever kind.
-
-    Attributes:
-        num_heads: number of heads H.
-        d_k: how wide what a head says is.
-        w_o: takes in what the heads say, side by side: head i enters through columns i d_k to (i + 1) d_k.
-    """
-
-    num_heads: int
-    d_k: int
-    w_o: nn.Linear
-
-    def add_module(self, name: str, module: nn.Module | None) -> None:
-        """Puts another module in the place of one of its own (every `nn.Module` can)."""
-        ...
 
 
 class SequenceModel(nn.Module, ABC, Generic[State]):

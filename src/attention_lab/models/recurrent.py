@@ -8,8 +8,9 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from attention_lab.attention.multi_head import AlignmentLayer
 from attention_lab.models.embedding import Embedding
-from attention_lab.models.model import AlignmentLayer, Intervention, ModelOutput, SequenceModel, check_shape
+from attention_lab.models.model import Intervention, ModelOutput, SequenceModel, check_shape
 from attention_lab.positions.absent import NoPosition
 from attention_lab.positions.position import UNLIMITED
 from attention_lab.tasks.vocabulary import PAD

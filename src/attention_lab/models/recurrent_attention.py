@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from attention_lab.attention.luong import LuongAttention
 from attention_lab.attention.mask import Mask
+from attention_lab.attention.multi_head import AlignmentLayer
 from attention_lab.models.embedding import Embedding
-from attention_lab.models.model import AlignmentLayer, Axis, Intervention, ModelOutput, SequenceModel, attention_maps
+from attention_lab.models.model import Axis, Intervention, ModelOutput, SequenceModel, attention_maps
 from attention_lab.models.recurrent import output_layer, read, recurrent_layers
 from attention_lab.positions.absent import NoPosition
 from attention_lab.positions.position import UNLIMITED
