@@ -9,77 +9,10 @@ from torch import Tensor, nn
 
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from tests.articles import ArticleMultiHeadAttention, FirstArticleMultiHeadAttention
 
 B, H, L, S, K = 2, 3, 5, 7, 11
 D = H * K
-
-
-def article_attention(q, k, v, mask=None):
-    d_k = q.size(-1)
-    scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(d_k)
-    if mask is not None:
-        scores = scores.masked_fill(mask == 0, -1e9)
-    attn = torch.softmax(scores, dim=-1)
-    return torch.matmul(attn, v), attn
-
-
-class ArticleMultiHeadAttention(nn.Module):
-    """The second article's module, letter by letter."""
-
-    def __init__(self, d_model=512, num_heads=8, dropout=0.1):
-        super().__init__()
-        assert d_model % num_heads == 0
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.d_k = d_model // num_heads
-
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = nn.Linear(d_model, d_model)
-        self.w_o = nn.Linear(d_model, d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, q, k, v, mask=None):
-        batch_size = q.size(0)
-
-        q = self.w_q(q).view(batch_size, -1, self.num_heads, self.d_k).transpose(1, 2)
-        k = self.w_k(k).view(batch_size, -1, self.num_heads, self.d_k).transpose(1, 2)
-        v = self.w_v(v).view(batch_size, -1, self.num_heads, self.d_k).transpose(1, 2)
-
-        out, attn = article_attention(q, k, v, mask)
-
-        out = out.transpose(1, 2).contiguous().view(batch_size, -1, self.d_model)
-        return self.w_o(out), attn
-
-
-class FirstArticleMultiHeadAttention(nn.Module):
-    """The first article's module, letter by letter."""
-
-    def __init__(self, d_model=512, num_heads=8):
-        super().__init__()
-        assert d_model % num_heads == 0, "d_model must be divisible by num_heads"
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.depth = d_model // num_heads
-        self.W_q = nn.Linear(d_model, d_model)
-        self.W_k = nn.Linear(d_model, d_model)
-        self.W_v = nn.Linear(d_model, d_model)
-        self.W_o = nn.Linear(d_model, d_model)
-
-    def split_heads(self, x):
-        batch_size = x.size(0)
-        return x.view(batch_size, -1, self.num_heads, self.depth).transpose(1, 2)
-
-    def forward(self, Q, K, V, mask=None):
-        batch_size = Q.size(0)
-        Q = self.split_heads(self.W_q(Q))
-        K = self.split_heads(self.W_k(K))
-        V = self.split_heads(self.W_v(V))
-        scaled_attention, attention_weights = article_attention(Q, K, V, mask)
-        scaled_attention = scaled_attention.transpose(1, 2).contiguous()
-        concat_attention = scaled_attention.view(batch_size, -1, self.d_model)
-        output = self.W_o(concat_attention)
-        return output, attention_weights
 
 
 @pytest.fixture(autouse=True)

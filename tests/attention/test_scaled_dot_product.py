@@ -11,29 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from attention_lab.attention.scaled_dot_product import scaled_dot_product_attention
+from tests.articles import article_attention, first_article_attention
 
 B, H, L, S, K, V = 2, 3, 5, 7, 11, 13
-
-
-def article_attention(q, k, v, mask=None):
-    """The second article's function, letter by letter."""
-    d_k = q.size(-1)
-    scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(d_k)
-    if mask is not None:
-        scores = scores.masked_fill(mask == 0, -1e9)
-    attn = torch.softmax(scores, dim=-1)
-    return torch.matmul(attn, v), attn
-
-
-def first_article_attention(Q, K, V, mask=None):
-    """The first article's function, letter by letter."""
-    d_k = Q.size(-1)
-    scores = torch.matmul(Q, K.transpose(-2, -1)) / torch.sqrt(torch.tensor(d_k))
-    if mask is not None:
-        scores = scores.masked_fill(mask == 0, -1e9)
-    attention_weights = torch.softmax(scores, dim=-1)
-    output = torch.matmul(attention_weights, V)
-    return output, attention_weights
 
 
 def random_inputs(seed: int = 0, dtype: torch.dtype = torch.float) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,7 +1,5 @@
 """The layers: the article's module, PyTorch's layers, caches, masks and settings."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,69 +8,10 @@ from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.models.blocks import DecoderBlock, TransformerBlock
+from tests.articles import ArticleTransformerBlock
 
 B, H, L, S, K, D_FF = 2, 3, 7, 11, 5, 19
 D = H * K
-
-
-def article_attention(q, k, v, mask=None):
-    d_k = q.size(-1)
-    scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(d_k)
-    if mask is not None:
-        scores = scores.masked_fill(mask == 0, -1e9)
-    attn = torch.softmax(scores, dim=-1)
-    return torch.matmul(attn, v), attn
-
-
-class ArticleMultiHeadAttention(nn.Module):
-    def __init__(self, d_model=512, num_heads=8, dropout=0.1):
-        super().__init__()
-        assert d_model % num_heads == 0
-        self.d_model = d_model
-        self.num_heads = num_heads
-        self.d_k = d_model // num_heads
-
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = nn.Linear(d_model, d_model)
-        self.w_o = nn.Linear(d_model, d_model)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, q, k, v, mask=None):
-        batch_size = q.size(0)
-
-        q = self.w_q(q).view(batch_size, -1, self.num_heads, self.d_k).transpose(1, 2)
-        k = self.w_k(k).view(batch_size, -1, self.num_heads, self.d_k).transpose(1, 2)
-        v = self.w_v(v).view(batch_size, -1, self.num_heads, self.d_k).transpose(1, 2)
-
-        out, attn = article_attention(q, k, v, mask)
-
-        out = out.transpose(1, 2).contiguous().view(batch_size, -1, self.d_model)
-        return self.w_o(out), attn
-
-
-class ArticleTransformerBlock(nn.Module):
-    """The second article's layer, letter by letter."""
-
-    def __init__(self, d_model=512, num_heads=8, d_ff=2048, dropout=0.1):
-        super().__init__()
-        self.attn = ArticleMultiHeadAttention(d_model, num_heads, dropout)
-        self.norm1 = nn.LayerNorm(d_model)
-        self.norm2 = nn.LayerNorm(d_model)
-        self.ffn = nn.Sequential(
-            nn.Linear(d_model, d_ff),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(d_ff, d_model),
-        )
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x, mask=None):
-        attn_out, attn = self.attn(x, x, x, mask)
-        x = self.norm1(x + self.dropout(attn_out))
-        ffn_out = self.ffn(x)
-        x = self.norm2(x + self.dropout(ffn_out))
-        return x, attn
 
 
 @pytest.fixture(autouse=True)

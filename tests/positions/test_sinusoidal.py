@@ -6,28 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from attention_lab.positions.sinusoidal import PositionalEncoding
+from tests.articles import ArticlePositionalEncoding
 
 B, L, MAX_LEN, D = 2, 7, 11, 22
-
-
-class ArticlePositionalEncoding(nn.Module):
-    """The first article's module, letter by letter."""
-
-    def __init__(self, d_model, max_len=5000):
-        super().__init__()
-        pe = torch.zeros(max_len, d_model)
-        position = torch.arange(0, max_len, dtype=torch.float).unsqueeze(1)
-        div_term = torch.exp(torch.arange(0, d_model, 2).float() * (-math.log(10000.0) / d_model))
-        pe[:, 0::2] = torch.sin(position * div_term)
-        pe[:, 1::2] = torch.cos(position * div_term)
-        pe = pe.unsqueeze(0)
-        self.register_buffer("pe", pe)
-
-    def forward(self, x):
-        return x + self.pe[:, : x.size(1)]
 
 
 @pytest.mark.parametrize("d_model", [22, 13, 2, 1])
