@@ -8,16 +8,31 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# As the commands do: without it the tests crawl on a machine that does anything else besides.
+# As the commands do: without it the tests crawl on a machine that does anything else besides. Workers share the cores,
+# so each takes one, and so do the processes that tests start.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 # This has to come before the first import of the package.
 install_import_hook("attention_lab", "beartype.beartype")
+
+# Plain runs try a few examples of each property, always the same; `--hypothesis-profile=full` tries many.
+for profile, examples in {"plain": 20, "full": 100}.items():
+    settings.register_profile(
+        profile, max_examples=examples, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile("plain")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Says that no workers are started for a few tests that were named; for all, xdist counts the cores."""
+    return None if config.args == config.getini("testpaths") else 0
 
 
 @pytest.fixture(autouse=True)
