@@ -62,9 +62,7 @@ OVERRIDES = st.one_of(
 
 @pytest.mark.slow
 @settings(
-    max_examples=200,
-    deadline=None,
-    derandomize=True,
+    max_examples=2 * settings().max_examples,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(OVERRIDES)

@@ -30,6 +30,8 @@ from attention_lab.settings.schema import TrainSettings
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["experiment=smoke", "model.d_model=8", "model.d_ff=8", "position.max_len=20", "data.max_length=5"]
+# 900 files altogether with --hypothesis-profile=full.
+EXAMPLES = settings().max_examples
 WITHOUT_WORDS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
@@ -120,7 +122,7 @@ def damage(draw: st.DrawFn) -> Callable[[bytes], bytes]:
     return damaged
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=WITHOUT_WORDS)
+@settings(max_examples=3 * EXAMPLES, suppress_health_check=WITHOUT_WORDS)
 @given(damage())
 def test_a_damaged_file_is_refused_or_is_still_what_it_was(answer, content, whole, damaged):
     weights = answer(damaged(whole))
@@ -137,7 +139,7 @@ def rewritten(file: bytes, change: Callable[[bytes], bytes]) -> bytes:
     return target.getvalue()
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=WITHOUT_WORDS)
+@settings(max_examples=2 * EXAMPLES, suppress_health_check=WITHOUT_WORDS)
 @given(damage())
 def test_a_damaged_pickle_with_right_checksums_runs_nothing(answer, whole, damaged):
     weights = answer(rewritten(whole, damaged))
@@ -172,7 +174,7 @@ NASTY = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=WITHOUT_WORDS)
+@settings(max_examples=3 * EXAMPLES, suppress_health_check=WITHOUT_WORDS)
 @given(st.data(), NASTY)
 def test_a_config_with_something_else_in_it_is_refused_or_means_no_harm(answer, content, data, nasty):
     changed = copy.deepcopy(content)
@@ -185,7 +187,7 @@ def test_a_config_with_something_else_in_it_is_refused_or_means_no_harm(answer, 
     answer(saved(changed))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=WITHOUT_WORDS)
+@settings(max_examples=EXAMPLES, suppress_health_check=WITHOUT_WORDS)
 @given(st.data())
 def test_weights_of_another_shape_or_kind_are_refused(answer, content, data):
     weights = dict(content["state_dict"])
