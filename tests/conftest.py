@@ -1,11 +1,13 @@
 """What holds for all tests: shape annotations of the package are checked, and no test changes how a CPU computes."""
 
+import hashlib
 import logging
 import os
 import runpy
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # As the commands do: without it the tests crawl on a machine that does anything else besides. Workers share the cores,
@@ -15,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from filelock import FileLock
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
@@ -46,28 +49,56 @@ def _denormals() -> Iterator[None]:
 ROOT = Path(__file__).parents[1]
 
 Command = Callable[..., int]
+Training = Callable[..., Path]
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Command]:
-    """Runs a script in an empty folder, as a user would, and returns its exit status."""
-    monkeypatch.chdir(tmp_path)
+@contextmanager
+def commands(folder: Path) -> Iterator[Command]:
+    """Runs scripts in a folder, as a user would, and returns their exit status; leaves this process as it was."""
     handlers = logging.getLogger().handlers[:]
+    signals = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
 
     def run(script: str, *arguments: str, full_error: str = "0") -> int:
         GlobalHydra.instance().clear()
-        monkeypatch.setattr(sys, "argv", [script, *arguments])
-        monkeypatch.setenv("HYDRA_FULL_ERROR", full_error)
+        patch.setattr(sys, "argv", [script, *arguments])
+        patch.setenv("HYDRA_FULL_ERROR", full_error)
         try:
             runpy.run_path(str(ROOT / script), run_name="__main__")
         except SystemExit as end:
             return int(end.code or 0)
         return 0
 
-    signals = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
-    yield run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield run
     for signum, handler in signals.items():
         signal.signal(signum, handler)
     for handler in [handler for handler in logging.getLogger().handlers if handler not in handlers]:
         logging.getLogger().removeHandler(handler)
         handler.close()
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[Command]:
+    """Runs a script in an empty folder."""
+    with commands(tmp_path) as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Training:
+    """Trains with some settings and returns the run's folder, to be read or copied: all tests share it."""
+    own = tmp_path_factory.getbasetemp()
+    shared = (own if worker_id == "master" else own.parent) / "trained"
+
+    def train(*settings: str) -> Path:
+        folder = shared / hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock"):
+            if not (folder / "run/metrics.json").exists():
+                with commands(folder) as run:
+                    assert run("train.py", *settings, "hydra.run.dir=run") == 0
+                torch.set_flush_denormal(False)
+        return folder / "run"
+
+    return train

@@ -11,8 +11,9 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import Command
+from tests.conftest import Command, Training
 
+SMOKE = ("experiment=smoke", "trainer=cpu")
 TEST_FIGURES = [
     "test/loss",
     "test/token_accuracy",
@@ -83,8 +84,8 @@ def test_a_run_leaves_what_the_contract_says(command: Command, capsys):
     assert seen.Scalars("test/loss")[-1].value == pytest.approx(metrics["test/loss"], rel=1e-6)
 
 
-def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: Command, capsys):
-    assert command("train.py", "experiment=smoke", "trainer=cpu", "task=copy", "hydra.run.dir=run") == 0
+def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: Command, trained: Training, capsys):
+    shutil.copytree(trained(*SMOKE), "run")
     metrics = json.loads(Path("run/metrics.json").read_text())
     Path("elsewhere").mkdir()
     shutil.move("run/checkpoints/best.ckpt", "elsewhere/renamed.ckpt")
@@ -104,7 +105,7 @@ def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: 
     assert {name: report[name] for name in TEST_FIGURES} == pytest.approx(
         {name: metrics[name] for name in TEST_FIGURES}, rel=1e-6
     )
-    assert report["config"]["task"]["_target_"].endswith("Copy")
+    assert report["config"]["task"]["_target_"].endswith("Reverse")
     assert [record["length"] for record in report["length_curve"]] == [4, 20]
     assert len(report["heads"]) == 4
     assert list(report["heads"][0]) == [
@@ -219,9 +220,9 @@ def test_the_last_step_is_validated_and_kept_when_it_falls_between_two_validatio
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 7
 
 
-def test_a_finished_run_is_not_overwritten(command: Command, capsys):
-    arguments = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=1", "hydra.run.dir=run")
-    assert command("train.py", *arguments) == 0
+def test_a_finished_run_is_not_overwritten(command: Command, trained: Training, capsys):
+    arguments = ("experiment=smoke", "trainer=cpu", "hydra.run.dir=run")
+    shutil.copytree(trained(*SMOKE), "run")
     before = Path("run/checkpoints/best.ckpt").read_bytes()
     assert command("train.py", *arguments) == 2
     assert "hydra.run.dir=" in capsys.readouterr().err

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,17 +17,9 @@ ROOT = Path(__file__).parents[2]
 SMALL = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=10", "callbacks.attention_maps=false")
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("trained")
-    arguments = [sys.executable, str(ROOT / "train.py"), *SMALL, "hydra.run.dir=run"]
-    subprocess.run(arguments, cwd=folder, check=True, capture_output=True)
-    return folder / "run"
-
-
 @pytest.fixture
 def run(command, trained) -> Path:  # noqa: ARG001 - the command's fixture chooses an empty folder
-    shutil.copytree(trained, "run")
+    shutil.copytree(trained(*SMALL), "run")
     return Path("run")
 
 
