@@ -80,7 +80,21 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "named", "allowed"), MISTAKES, ids=[mistake[0] for mistake in MISTAKES])
+# Settings out of their range, and what does not go together, are refused by tests/settings, tests/composition and the
+# tests of what refuses them. Plain runs show a few of these as whole commands, and all that the command line refuses.
+REFUSED_BELOW = ("data.", "model.", "position", "optimizer.", "trainer.", "checkpoint.", "early_stopping.", "seed=")
+SHOWN = {"model.num_heads=7", "data.batch_size=0", "data.max_length=6000", "seed=-1", "seed=0,1", "seed=${nope}"}
+CASES = [
+    pytest.param(
+        *mistake,
+        id=mistake[0],
+        marks=[pytest.mark.slow] if mistake[0].startswith(REFUSED_BELOW) and mistake[0] not in SHOWN else [],
+    )
+    for mistake in MISTAKES
+]
+
+
+@pytest.mark.parametrize(("arguments", "named", "allowed"), CASES)
 def test_a_mistake_is_told_in_one_line(command, capsys, arguments, named, allowed):
     assert command("train.py", *arguments.split()) == 2
     lines = capsys.readouterr().err.splitlines()

@@ -42,8 +42,9 @@ COMBINATIONS = [choice for group in (*GROUPS, "experiment") for choice in choice
 COMBINATIONS = [
     choice for choice in COMBINATIONS if choice not in (("attention=conv_mixed",), ("attention=linformer",))
 ]
+# With the defaults each is built in plain runs; the other pairs are slow tests.
 COMBINATIONS += [
-    (*task, *model)
+    pytest.param((*task, *model), marks=pytest.mark.slow)
     for task, model in itertools.product(choices("task"), choices("model"))
     if (*task, *model) != ("task=duplicate", "model=encoder_only")
 ]
