@@ -4,6 +4,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from attention_lab.cli.choices import with_names
 from attention_lab.cli.main import plain, record, run, run_dir
 from attention_lab.settings.checking import build
 from attention_lab.settings.schema import TrainSettings
@@ -11,11 +12,11 @@ from attention_lab.settings.schema import TrainSettings
 
 def main(config: DictConfig) -> None:
     """Checks the config, and only then imports what takes seconds to import."""
-    settings = build(TrainSettings, plain(config), "")
+    settings = build(TrainSettings, with_names(plain(config)), "")
 
     from attention_lab.commands.train import train
 
-    train(settings, plain(config), run_dir(), record())
+    train(settings, run_dir(), record())
 
 
 if __name__ == "__main__":

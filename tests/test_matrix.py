@@ -24,7 +24,17 @@ from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD
 from tests.pairwise import matrix
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-DATA = DataSettings(1, 11, 7, False, 100, 10, 10, 7, 0)
+DATA = DataSettings(
+    min_length=1,
+    max_length=11,
+    vocab_size=7,
+    unique_symbols=False,
+    train_size=100,
+    validation_size=10,
+    test_size=10,
+    batch_size=7,
+    num_workers=0,
+)
 B, LONGEST = 7, 11
 CPU = torch.device("cpu")
 

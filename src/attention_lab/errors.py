@@ -10,6 +10,9 @@ class _NotGiven:
 
 NOT_GIVEN = _NotGiven()
 
+_LONGEST = 400
+"""Characters that are shown of a value."""
+
 
 class SettingError(ValueError):
     """A setting, or an argument, that cannot be used.
@@ -51,6 +54,12 @@ class Interrupted(BaseException):
 
 def as_written(value: object) -> str:
     """Returns a value as it stands in a config: null and true, and quotes around text that looks like a number."""
-    if isinstance(value, str):
-        return repr(value) if re.fullmatch(r"[\d.eE+-]+|true|false|null|", value) else value
-    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+    try:
+        if isinstance(value, str):
+            text = repr(value) if re.fullmatch(r"[\d.eE+-]+|true|false|null|", value) else value
+        else:
+            text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+    except ValueError:
+        # Python writes out no whole number of more than 4,300 digits.
+        return "…"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from attention_lab.attention.sliding_window import SlidingWindowAttention
 from attention_lab.composition.build import build_data, build_network, build_task
 from attention_lab.composition.compatibility import check_sequences
 from attention_lab.data.module import SequenceData
-from attention_lab.errors import SettingError
+from attention_lab.errors import SettingError, as_written
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.model import SequenceModel
 from attention_lab.models.recurrent import RecurrentSeq2Seq
@@ -92,7 +93,7 @@ def put(section: str, component: Component) -> object:
 
 
 def data_of(max_length: int) -> DataSettings:
-    return DataSettings(**{**vars(DATA), "max_length": max_length})
+    return DATA.changed(max_length=max_length)
 
 
 @pytest.mark.parametrize("overrides", COMBINATIONS, ids=" ".join)
@@ -149,10 +150,11 @@ def test_a_network_without_use_for_attention_and_position_gets_neither() -> None
         network(model=LSTM, position={**POSITION, "d_model": 15})
     # What is not the default was asked for, and would be left out in silence.
     linear = {"_target_": "attention_lab.attention.linear.LinearAttention"}
-    with pytest.raises(SettingError, match=r"^attention=linear does not go with model=rnn or lstm, which has none"):
-        network(model=LSTM, attention=linear)
+    chosen = {"model": "lstm", "attention": "linear", "position": "sinusoidal"}
+    with pytest.raises(SettingError, match=r"^attention=linear does not go with model=lstm, which has none"):
+        build_network(LSTM, linear, POSITION, DATA, choices=chosen)
     rotary = {"_target_": "attention_lab.positions.rotary.RotaryPosition"}
-    with pytest.raises(SettingError, match=r"^position=rotary does not go with model=rnn or lstm, for which the order"):
+    with pytest.raises(SettingError, match=r"^position=RotaryPosition does not go with model=RecurrentSeq2Seq"):
         network(model=LSTM, position=rotary)
 
 
@@ -244,7 +246,7 @@ FOREIGN = [
 def test_nothing_foreign_is_built(section: str, target: object) -> None:
     with pytest.raises(SettingError) as refusal:
         put(section, {"_target_": target})
-    assert str(refusal.value).startswith(f"{section}._target_={target} is not a ")
+    assert str(refusal.value).startswith(f"{section}._target_={as_written(target)} is not a ")
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,7 @@ def test_a_component_fits_into_its_own_place_only(section: str, other: str) -> N
 
 
 def test_a_component_without_a_class_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"^task\._target_=None is not a Task"):
+    with pytest.raises(SettingError, match=r"^task\._target_=null is not a Task"):
         build_task({})
 
 
@@ -329,7 +331,9 @@ def test_a_window_leaves_the_way_to_the_source_to_full_attention() -> None:
 
 def test_what_says_one_token_for_each_is_not_asked_for_more() -> None:
     encoder = {**MODEL, "_target_": "attention_lab.models.encoder_only.EncoderOnly"}
-    with pytest.raises(SettingError, match=r"^task=duplicate says 10 symbols for 5, but model=encoder_only says one"):
+    with pytest.raises(
+        SettingError, match=r"^task=duplicate has targets of 10 symbols for sources of 5, but model=EncoderOnly"
+    ):
         check_sequences(network(model=encoder), Duplicate(), data_of(5))
 
 
@@ -354,6 +358,53 @@ def test_a_sketch_has_the_shapes_of_the_network_and_takes_nothing(name, composed
     assert shapes[0] == shapes[1]
 
 
+@pytest.mark.parametrize(
+    ("section", "changed"),
+    [
+        ("model", {**MODEL, "d_model": 5 * 2**60}),
+        ("position", {**POSITION, "max_len": 2**62}),
+        ("position", {"_target_": "attention_lab.positions.learned.LearnedPosition", "max_len": 2**62}),
+        (
+            "position",
+            {
+                "_target_": "attention_lab.positions.relative_t5.RelativeT5",
+                "num_buckets": 2**61,
+                "max_distance": 2**62,
+            },
+        ),
+    ],
+)
+def test_sizes_beyond_any_machine_are_refused(section: str, changed: Component) -> None:
+    with pytest.raises(SettingError, match=r"^(model|position\.max_len|model\.d_model)\b"):
+        network(**{section: changed})
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "attention_lab" + "." * 400 + "Copy",
+        "attention_lab" + ".a" * 400 + ".Copy",
+        "attention_lab.t\u00e4sks.copy.Copy",
+        "attention_lab.\ud800.Copy",
+        "attention_lab.__init__.Copy",
+        "attention_lab.tasks.__init__.Copy",
+        "attention_lab.benchmark.__main__.Copy",
+        "attention_lab." + "x" * 10**6,
+        "mine.__class__",
+        "\0.Copy",
+    ],
+    ids=lambda target: ascii(target[:40]),
+)
+@pytest.mark.parametrize("trust", [(), ("mine",), None])
+def test_what_is_no_name_of_a_class_gets_one_line_at_once(target: str, trust: tuple[str, ...] | None) -> None:
+    began = time.perf_counter()
+    with pytest.raises(SettingError) as refusal:
+        build_task({"_target_": target}, trust)
+    assert time.perf_counter() - began < 1
+    assert len(str(refusal.value)) < 600
+    assert refusal.value.setting == "task._target_"
+
+
 def test_a_network_that_no_memory_holds_is_refused():
-    with pytest.raises(SettingError, match=r"^model: this network takes .* GiB to be trained"):
+    with pytest.raises(SettingError, match=r"^model takes .* GiB to be trained"):
         network(model={**MODEL, "d_model": 5 * 10**8})

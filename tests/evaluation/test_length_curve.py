@@ -1,6 +1,5 @@
 """Length curves: the lengths that were asked for, with sequences that nobody can have trained on."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -17,7 +16,17 @@ from attention_lab.tasks.duplicate import Duplicate
 from attention_lab.tasks.mixture import Mixture
 from attention_lab.tasks.reverse import Reverse
 
-DATA = DataSettings(2, 12, 5, False, 100, 10, 13, 7, 0)
+DATA = DataSettings(
+    min_length=2,
+    max_length=12,
+    vocab_size=5,
+    unique_symbols=False,
+    train_size=100,
+    validation_size=10,
+    test_size=13,
+    batch_size=7,
+    num_workers=0,
+)
 
 
 def network(max_len: int = 50) -> EncoderDecoder:
@@ -52,12 +61,12 @@ def test_there_is_one_record_a_length_with_every_figure_of_the_contract():
 
 
 def test_a_length_may_be_far_beyond_what_as_many_training_sequences_would_fit_into():
-    many = replace(DATA, train_size=10**7)
+    many = DATA.changed(train_size=10**7)
     assert [record["length"] for record in curve([53], many, max_len=60)] == [53]
 
 
 def test_figures_do_not_depend_on_the_batch_size():
-    one, other = curve([9], replace(DATA, batch_size=1)), curve([9], replace(DATA, batch_size=13))
+    one, other = curve([9], DATA.changed(batch_size=1)), curve([9], DATA.changed(batch_size=13))
     assert one[0] == pytest.approx(other[0], rel=1e-5)
 
 
@@ -66,8 +75,8 @@ def test_figures_do_not_depend_on_the_batch_size():
     [
         ([50], DATA, "lengths=50 needs more than the 50 positions"),
         ([10**9], DATA, "lengths=1000000000 needs more than the 50 positions"),
-        ([6], replace(DATA, unique_symbols=True, max_length=5), "lengths=6 needs as many different symbols"),
-        ([1], replace(DATA, vocab_size=1), "lengths=1 has no sequence in the test split"),
+        ([6], DATA.changed(unique_symbols=True, max_length=5), "lengths=6 needs as many different symbols"),
+        ([1], DATA.changed(vocab_size=1), "lengths=1 has no sequence in the test split"),
     ],
 )
 def test_lengths_that_cannot_be_are_refused(lengths, data, complaint):
@@ -77,7 +86,9 @@ def test_lengths_that_cannot_be_are_refused(lengths, data, complaint):
 
 def test_a_length_at_which_the_task_cannot_be_done_is_refused():
     mixture = Mixture([Reverse(), Copy()])
-    with pytest.raises(SettingError, match="lengths=1: a mixture needs sources of two symbols or more"):
+    with pytest.raises(
+        SettingError, match="lengths=1 is too short for task=mixture of reverse, copy; it takes 2"
+    ):
         length_curve(
             network(), mixture, DATA, [1], 1024, Head("decoder_cross", 0, 1), seed=3, device=torch.device("cpu")
         )
@@ -87,4 +98,4 @@ def test_default_lengths_go_to_four_times_the_training_length_as_far_as_there_ar
     assert default_lengths(Reverse(), DATA, 50) == [3, 6, 9, 12, 24, 48]
     assert default_lengths(Reverse(), DATA, 48) == [3, 6, 9, 12, 24]
     assert default_lengths(Duplicate(), DATA, 50) == [3, 6, 9, 12, 24]
-    assert default_lengths(Reverse(), replace(DATA, unique_symbols=True, max_length=4), 50) == [2, 3, 4]
+    assert default_lengths(Reverse(), DATA.changed(unique_symbols=True, max_length=4), 50) == [2, 3, 4]

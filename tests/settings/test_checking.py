@@ -2,33 +2,33 @@
 
 import math
 import re
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
+from pydantic import Field, model_validator
 
 from attention_lab.errors import SettingError
-from attention_lab.settings.checking import build, factory, settings_of, suggestion
+from attention_lab.settings.checking import Section, build, factory, settings_of, suggestion
 
 
-@dataclass(frozen=True)
-class Optimizer:
+class Optimizer(Section):
     learning_rate: float
-    warmup_steps: int = 5
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.98])
+    warmup_steps: Annotated[int, Field(ge=0)] = 5
+    betas: list[float] = Field(default=[0.9, 0.98])
     name: str = "adam"
     fused: bool = False
     mode: Literal["min", "max"] = "min"
     threshold: float | None = None
-    extras: dict[str, Any] = field(default_factory=dict)
+    extras: dict[str, Any] = Field(default={})
 
-    def __post_init__(self) -> None:
-        if self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps={self.warmup_steps} must be at least 0")
+    @model_validator(mode="after")
+    def _check(self) -> "Optimizer":
+        if self.warmup_steps > 1000 * self.learning_rate:
+            raise SettingError("warmup_steps", self.warmup_steps, f"is too much for learning_rate={self.learning_rate}")
+        return self
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Section):
     optimizer: Optimizer
     seed: int = 3
 
@@ -36,9 +36,9 @@ class Run:
 class Head:
     def __init__(self, d_model: int, num_heads: int, scale: float = 1.0) -> None:
         if d_model % num_heads:
-            raise ValueError(f"num_heads={num_heads} does not divide d_model={d_model}")
+            raise SettingError("num_heads", num_heads, f"does not divide d_model={d_model}")
         if scale <= 0:
-            raise ValueError(f"scale={scale} must be above 0")
+            raise SettingError("scale", scale, "must be above 0")
         self.d_model, self.num_heads, self.scale = d_model, num_heads, scale
 
 
@@ -56,16 +56,18 @@ def exactly(message: str) -> str:
 
 def test_settings_become_arguments() -> None:
     made = optimizer(warmup_steps=7, betas=[0.5, 0.7], name="sgd", fused=True, mode="max", threshold=0.3)
-    assert made == Optimizer(0.1, 7, [0.5, 0.7], "sgd", True, "max", 0.3)
+    assert made == Optimizer(
+        learning_rate=0.1, warmup_steps=7, betas=[0.5, 0.7], name="sgd", fused=True, mode="max", threshold=0.3
+    )
 
 
 def test_what_is_not_set_keeps_its_default() -> None:
-    assert optimizer() == Optimizer(0.1)
+    assert optimizer() == Optimizer(learning_rate=0.1)
 
 
-def test_a_nested_section_becomes_a_dataclass() -> None:
+def test_a_nested_section_becomes_a_record() -> None:
     config = {"optimizer": {"learning_rate": 0.1, "warmup_steps": 11}, "seed": 7}
-    assert build(Run, config, "") == Run(Optimizer(0.1, 11), 7)
+    assert build(Run, config, "") == Run(optimizer=Optimizer(learning_rate=0.1, warmup_steps=11), seed=7)
 
 
 def test_classes_and_functions_are_built_as_well() -> None:
@@ -146,7 +148,7 @@ def test_a_missing_section_is_named() -> None:
 
 @pytest.mark.parametrize("value", [3, None, "adam", [0.1]])
 def test_a_section_must_be_a_section(value: object) -> None:
-    message = f"optimizer={value!r} is not a section with settings of its own"
+    message = f"optimizer={as_in_a_config(value)} is not a section with settings of its own"
     with pytest.raises(SettingError, match=exactly(message)):
         build(Run, {"optimizer": value}, "")
 
@@ -188,11 +190,46 @@ def test_the_wrong_section_or_the_wrong_word_is_near_enough(given: str, expected
 
 
 @pytest.mark.parametrize("where", ["", "run"])
-def test_what_a_constructor_refuses_is_named_in_full(where: str) -> None:
+@pytest.mark.parametrize(("steps", "reason"), [(-7, "must be at least 0"), (900, "is too much for learning_rate=0.1")])
+def test_what_a_section_refuses_is_named_in_full(where: str, steps: int, reason: str) -> None:
     full = "run.optimizer" if where else "optimizer"
-    with pytest.raises(SettingError, match=exactly(f"{full}.warmup_steps=-7 must be at least 0")) as refusal:
-        build(Run, {"optimizer": {"learning_rate": 0.1, "warmup_steps": -7}}, where)
-    assert isinstance(refusal.value.__cause__, ValueError)
+    with pytest.raises(SettingError, match=exactly(f"{full}.warmup_steps={steps} {reason}")) as refusal:
+        build(Run, {"optimizer": {"learning_rate": 0.1, "warmup_steps": steps}}, where)
+    assert (refusal.value.setting, refusal.value.value) == (f"{full}.warmup_steps", steps)
+    assert refusal.value.reason == reason
+
+
+def test_a_section_with_other_values_is_checked_as_well() -> None:
+    assert optimizer().changed(warmup_steps=11) == optimizer(warmup_steps=11)
+    with pytest.raises(SettingError, match=exactly("warmup_steps=-7 must be at least 0")):
+        optimizer().changed(warmup_steps=-7)
+
+
+def test_a_misspelt_name_is_told_before_the_right_one_is_missed() -> None:
+    message = "optimizer.learnin_rate=0.3 is not a setting; did you mean optimizer.learning_rate?"
+    with pytest.raises(SettingError, match=exactly(message)):
+        build(Run, {"optimizer": {"warmup_steps": -7, "learnin_rate": 0.3}}, "")
+
+
+def test_any_other_value_error_of_a_constructor_is_told_of_its_section() -> None:
+    def picky(number: int) -> int:
+        raise ValueError(f"{number} is unlucky")
+
+    with pytest.raises(SettingError, match=exactly("task cannot be built: 7 is unlucky")):
+        build(picky, {"number": 7}, "task")
+
+
+class Wide(Head):
+    def __init__(self, *arguments: Any, copy: int, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.copy = copy
+
+
+def test_what_a_class_hands_on_to_its_base_can_be_set() -> None:
+    made = build(Wide, {"copy": 3, "scale": 0.5, "num_heads": 5}, "attention", d_model=15)
+    assert (made.copy, made.scale, made.num_heads, made.d_model) == (3, 0.5, 5, 15)
+    with pytest.raises(SettingError, match=exactly("attention.copy is missing; it has no default")):
+        build(Wide, {"num_heads": 3}, "attention", d_model=15)
 
 
 def test_other_exceptions_of_a_constructor_are_no_settings_fault() -> None:
@@ -240,7 +277,7 @@ def test_a_factory_blames_its_section_for_its_own_settings_only() -> None:
     make = factory(Head, {"scale": -0.7}, "attention", given_later=("d_model", "num_heads"))
     with pytest.raises(SettingError, match=exactly("attention.scale=-0.7 must be above 0")):
         make(12, 3)
-    with pytest.raises(ValueError, match=exactly("num_heads=5 does not divide d_model=12")):
+    with pytest.raises(SettingError, match=exactly("num_heads=5 does not divide d_model=12")):
         make(12, 5)
 
 

@@ -2,10 +2,10 @@
 
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from attention_lab.data.sampling import SourceSpace
 from attention_lab.errors import SettingError
@@ -238,9 +238,48 @@ def test_lengths_are_positive(lengths: list[int]) -> None:
 
 
 def test_what_evaluation_takes() -> None:
-    assert build(EvaluateSettings, {**EVALUATE, "batch_size": 1, "num_figures": 0}, "") == EvaluateSettings(
-        "best.ckpt", "auto", 1, 0, [3, 5], 7, 1024, False
-    )
+    made = build(EvaluateSettings, {**EVALUATE, "batch_size": 1, "num_figures": 0, "trust": "mine"}, "")
+    assert made.model_dump() == {**EVALUATE, "batch_size": 1, "num_figures": 0, "trust": ["mine"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"trainer": {**TRAINER, "max_steps": 2**63}}, "trainer.max_steps=9223372036854775808 is too large"),
+        ({"trainer": {**TRAINER, "validate_every": 2**70}}, "trainer.validate_every=1180591620717411303424 is too"),
+        ({"optimizer": {**OPTIMIZER, "warmup_steps": 10**5000}}, "optimizer.warmup_steps=… is too large"),
+        ({"position_sampling": {"range": 2**63}}, "position_sampling.range=9223372036854775808 is too large"),
+        ({"position": {"_target_": "x", "max_distance": 2**63}}, "position.max_distance=9223372036854775808 is too"),
+        ({"model": {"_target_": "x", "scale": float("inf")}}, "model.scale=inf is not a number"),
+        ({"init_from": "x" * 1001}, "init_from=xxx"),
+        ({"task": {"_target_": "x", "more": {"than": list(range(1000))}}}, "has too many parts"),
+        ({"task": {"_target_": "x", "what": {3, 5}}}, "task.what=set is not a plain value"),
+    ],
+)
+def test_what_no_checkpoint_may_hold_is_refused_before_training(changed: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(SettingError) as refusal:
+        run_settings(**changed)
+    assert complaint in str(refusal.value)
+    assert len(str(refusal.value)) < 600
+
+
+def test_the_largest_a_checkpoint_may_hold() -> None:
+    made = run_settings(trainer={**TRAINER, "max_steps": 2**63 - 1}, init_from="x" * 1000)
+    assert (made.trainer.max_steps, made.init_from) == (2**63 - 1, "x" * 1000)
+
+
+def test_what_describes_a_run_makes_the_same_settings_again() -> None:
+    made = run_settings(resume="somewhere", trust="mine", choices={"task": "copy"}, init_from="a.ckpt")
+    plain = made.plain()
+    assert not {"resume", "trust"} & plain.keys()
+    assert plain["data"] == DATA
+    assert plain["choices"] == {"task": "copy"}
+    assert build(TrainSettings, plain, "") == made.changed(resume=None, trust=[])
+
+
+def test_who_wrote_the_config_is_trusted() -> None:
+    assert run_settings(trust="mine").trusted is None
+    assert run_settings(trust=["mine", "yours"], resume="a run").trusted == ["mine", "yours"]
 
 
 def test_the_space_of_sources_is_what_the_data_settings_say() -> None:
@@ -248,7 +287,7 @@ def test_the_space_of_sources_is_what_the_data_settings_say() -> None:
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(ValidationError, match="frozen"):
         section("data").batch_size = 7
 
 

@@ -48,13 +48,13 @@ def test_one_task_is_no_mixture() -> None:
         Mixture([Copy()])
 
 
-def test_tasks_must_say_equally_much() -> None:
-    with pytest.raises(ValueError, match=r"of 3 symbols: {'copy': 3, 'duplicate': 6}"):
+def test_tasks_must_have_targets_of_one_length() -> None:
+    with pytest.raises(ValueError, match=r"of 3 symbols they have: copy 3, duplicate 6$"):
         Mixture([Copy(), Duplicate()]).alignment(np.array([[3, 4, 5, 6]]))
 
 
 def test_a_symbol_alone_asks_for_nothing() -> None:
-    with pytest.raises(ValueError, match="two symbols or more"):
+    with pytest.raises(ValueError, match=r"^min_length=1 is too short for a mixture; it takes 2 symbols or more"):
         Mixture([Copy(), Reverse()]).alignment(np.array([[3]]))
 
 
@@ -62,6 +62,32 @@ def test_a_config_names_the_tasks() -> None:
     mixture = build_task({"_target_": TARGET, "tasks": ["interleave", "rotate"]})
     assert isinstance(mixture, Mixture)
     assert [type(task) for task in mixture.tasks] == [Interleave, Rotate]
+
+
+def test_a_config_may_hold_the_tasks_under_names_of_their_own() -> None:
+    twice = {"first": {"_target_": "attention_lab.tasks.copy.Copy"}}
+    mixture = build_task({"_target_": TARGET, "tasks": [twice, "rotate", twice]}, name="ignored")
+    assert isinstance(mixture, Mixture)
+    assert [type(task) for task in mixture.tasks] == [Copy, Rotate, Copy]
+    assert mixture.name == "mixture of first, rotate, first"
+
+
+def test_a_task_is_called_what_it_was_asked_for() -> None:
+    component = {"_target_": "attention_lab.tasks.copy.Copy"}
+    assert (build_task(component).name, build_task(component, name="again").name) == ("copy", "again")
+
+
+def test_a_mixture_of_mixtures_needs_a_symbol_for_each() -> None:
+    inner = {"inner": {"_target_": TARGET, "tasks": ["copy", "reverse"]}}
+    mixture = build_task({"_target_": TARGET, "tasks": [inner, "copy"]})
+    assert mixture.min_length == 3
+    with pytest.raises(SettingError, match=r"^min_length=2 is too short for a mixture; it takes 3"):
+        mixture.alignment(np.array([[3, 4]]))
+
+
+def test_the_config_of_a_part_may_name_no_foreign_class() -> None:
+    with pytest.raises(SettingError, match=r"^task\._target_=os\.system is not a Task of attention_lab"):
+        build_task({"_target_": TARGET, "tasks": ["copy", {"mine": {"_target_": "os.system"}}]})
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,8 @@ def _resumed(config_dir: Path, config_name: str, wants_traceback: bool) -> Path 
         sys.argv[1:] += ["hydra/job_logging=disabled"]
     if resumed is not None:
         sys.argv[1:] = [
+            # What lies in the folder may not say whom to trust; what is typed may, and comes after it.
+            "++trust=[]",
             *(text for text in arguments if not text.startswith("resume=")),
             f"++resume='{resumed}'",
             f"hydra.run.dir='{resumed}'",

@@ -59,7 +59,7 @@ def compare_checkpoints(files: Sequence[Path], settings: EvaluateSettings, run_d
 
 
 def _check(file: Path, settings: EvaluateSettings) -> None:
-    trained = load_trained(file)
+    trained = load_trained(file, trust=settings.trust)
     try:
         for length in settings.lengths or ():
             check_length(trained.network, trained.task, trained.settings.data, length)
@@ -68,7 +68,7 @@ def _check(file: Path, settings: EvaluateSettings) -> None:
 
 
 def _evaluated(file: Path, settings: EvaluateSettings, device: torch.device) -> Run:
-    trained = load_trained(file, settings.batch_size)
+    trained = load_trained(file, settings.batch_size, settings.trust)
     scores = scores_of(trained, file, device)
     curve = curve_of(trained, settings, scores.best_head, device)
     weights = sum(weight.numel() for weight in trained.network.parameters())

@@ -54,14 +54,14 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
 
 
 def _evaluate_one(file: Path, settings: EvaluateSettings, run_dir: Path, device: torch.device) -> None:
-    trained = load_trained(file, settings.batch_size)
+    trained = load_trained(file, settings.batch_size, settings.trust)
     scores = scores_of(trained, file, device)
     report = {
         **scores.figures,
         "checkpoint": str(file),
         "step": trained.step,
         "best_head": scores.best_head and scores.best_head._asdict(),
-        "baselines": _baselines(trained, device),
+        "baselines": _baselines(trained, settings, device),
         "length_curve": curve_of(trained, settings, scores.best_head, device),
         **_evidence(trained, scores, device),
         "config": trained.config,
@@ -74,9 +74,9 @@ def _evaluate_one(file: Path, settings: EvaluateSettings, run_dir: Path, device:
     log.info("Written to %s: report.html (open it in a browser), report.json and figures/.", shown(run_dir))
 
 
-def _baselines(trained: Trained, device: torch.device) -> dict[str, Any]:
+def _baselines(trained: Trained, settings: EvaluateSettings, device: torch.device) -> dict[str, Any]:
     """Returns how well the best head aligned before training, and one that looks everywhere alike."""
-    before = untrained_network(trained.settings)
+    before = untrained_network(trained.settings, settings.trust)
     best = head_scores(before, trained.data.loader("validation"), device).best(
         before.alignment_attention, before.frames
     )

@@ -16,8 +16,7 @@ from attention_lab.callbacks.attention_maps import AttentionMaps
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.commands.terminal import quiet_libraries
-from attention_lab.composition.build import build_data, build_network, build_task
-from attention_lab.composition.compatibility import check_sampling, check_sequences
+from attention_lab.composition.build import build_data, build_run
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import SettingError
@@ -39,14 +38,11 @@ from attention_lab.training.tuning import flush_denormals, frozen_heap
 log = logging.getLogger(__name__)
 
 
-def train(
-    settings: TrainSettings, config: dict[str, Any], run_dir: Path, record: Mapping[str, str] | None = None
-) -> None:
+def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | None = None) -> None:
     """Trains a network and leaves `checkpoints/`, `tensorboard/` and `metrics.json` in the run directory.
 
     Args:
         settings: the checked settings.
-        config: the same as plain types, to go into checkpoints.
         run_dir: where everything goes.
         record: what else goes into `.hydra/` when a run begins: texts by file name.
 
@@ -57,31 +53,26 @@ def train(
         raise SettingError(f"resume={settings.resume} is to be written just so, without a sign or a sweep")
     check_processes(settings.trainer.devices)
     check_device(settings.trainer)
-    own = {name: value for name, value in config.items() if name != "resume"}
     if rank() > 0:
-        _train(settings, own, run_dir, {})
+        _train(settings, run_dir, {})
         return
     with held(run_dir):
         if settings.resume is None:
             check_unused(run_dir)
-        _train(settings, own, run_dir, record or {})
+        _train(settings, run_dir, record or {})
 
 
-def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path, record: Mapping[str, str]) -> None:
+def _train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str]) -> None:
     quiet_libraries()
     flush_denormals()
     seed_everything(settings.seed, verbose=False)
-    task = build_task(settings.task)
-    network = build_network(
-        settings.model, settings.attention, settings.position, settings.data, settings.position_sampling
-    )
-    check_sequences(network, task, settings.data)
-    check_sampling(network, settings.position_sampling, task, settings.data)
+    task, network = build_run(settings, settings.trusted)
     _check_monitors(settings, network)
     # A CPU saves what it does not pad; a GPU has to wait for every part.
     parts = 1 if choose_device(settings.trainer.accelerator).type == "cuda" else network.batch_parts
     data = build_data(task, settings.data, settings.seed, parts=parts)
     _check_shares(data, settings.trainer.devices)
+    config = settings.plain()
     module = _training(network, settings, config)
     last = checkpoint_of(settings, config, run_dir)
     if last is None and settings.init_from is not None:
@@ -94,7 +85,7 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path, recor
         sum(weights.numel() for weights in network.parameters()),
         "" if last is None else f", going on from {shown(last.path)}",
     )
-    with companions(settings.trainer.devices, {**config, "resume": settings.resume}, str(run_dir)):
+    with companions(settings.trainer.devices, settings.model_dump(), str(run_dir)):
         callbacks = _callbacks(settings, data, network)
         trainer = make_trainer(settings, run_dir, callbacks, started_by_another())
         with frozen_heap():
@@ -112,7 +103,7 @@ def _report(
     """Scores the best checkpoint and writes down what was reached."""
     seconds = round(module.seconds, 2)
     best = run_dir / "checkpoints" / "best.ckpt"
-    trained = load_trained(best)
+    trained = load_trained(best, trust=settings.trusted)
     scores = test_scores(trained.network, data, choose_device(settings.trainer.accelerator))
     metrics = {
         **scores.figures,

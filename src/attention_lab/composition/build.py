@@ -3,17 +3,15 @@
 import importlib
 import inspect
 import os
-import pkgutil
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
-from attention_lab import tasks
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.composition.compatibility import check_parts
+from attention_lab.composition.compatibility import check_parts, check_sampling, check_sequences, told_of_the_task
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SPLITS, Split
 from attention_lab.errors import SettingError
@@ -21,35 +19,88 @@ from attention_lab.models.model import SequenceModel
 from attention_lab.positions.position import Position
 from attention_lab.positions.sampling import PositionSampling
 from attention_lab.settings.checking import build, factory, settings_of
-from attention_lab.settings.schema import COUNTED, Component, DataSettings, PositionSamplingSettings
+from attention_lab.settings.schema import COUNTED, Component, DataSettings, PositionSamplingSettings, TrainSettings
 from attention_lab.tasks.task import Task
 from attention_lab.tasks.vocabulary import num_tokens
 
 T = TypeVar("T")
 
+Trust = Sequence[str] | None
+"""The packages, besides this one, whose classes a config may name; None where the user wrote it, who may name any.
 
-def build_task(task: Component) -> Task:
-    """Builds the task that a config describes; a task made of others has their names."""
-    made, settings = _class(task, Task, "task"), _own_settings(task)
-    for name, parameter in settings_of(made).items():
-        if parameter.annotation == list[Task] and name in settings:
-            where, names = f"task.{name}={settings[name]}", settings[name]
-            if not isinstance(names, list):
-                raise SettingError(f"{where} is not a list of tasks")
-            settings[name] = [_named_task(part, where) for part in names]
-    return build(made, settings, "task")
+A checkpoint's config is foreign input: of no other package anything is imported, let alone called.
+"""
+
+_TASKS = {
+    "copy": "attention_lab.tasks.copy.Copy",
+    "duplicate": "attention_lab.tasks.duplicate.Duplicate",
+    "interleave": "attention_lab.tasks.interleave.Interleave",
+    "reverse": "attention_lab.tasks.reverse.Reverse",
+    "rotate": "attention_lab.tasks.rotate.Rotate",
+    "sort": "attention_lab.tasks.sort.Sort",
+}
+"""Earlier checkpoints hold the names alone of a mixture's tasks."""
 
 
-def _named_task(name: object, where: str) -> Task:
-    """Builds a task from its name alone."""
-    named = {
-        module.name: f"{tasks.__name__}.{module.name}.{module.name.title().replace('_', '')}"
-        for module in pkgutil.iter_modules(tasks.__path__)
-    }
-    try:
-        return build_task({"_target_": named[str(name)]})
-    except (KeyError, SettingError):
-        raise SettingError(f"{where}: {name} is not the name of a task that needs no settings") from None
+def build_run(settings: TrainSettings, trust: Trust = (), *, sketch: bool = False) -> tuple[Task, SequenceModel[Any]]:
+    """Builds what a run learns and the network that learns it, and makes sure that they go together.
+
+    Args:
+        settings: the run's.
+        trust: whose classes may be built.
+        sketch: build the network without its numbers, as `build_network` does.
+
+    Raises:
+        SettingError: the parts do not go together, one of them refuses its settings, or there is not the memory.
+    """
+    task = build_task(settings.task, trust, settings.choices.get("task"))
+    network = build_network(
+        settings.model,
+        settings.attention,
+        settings.position,
+        settings.data,
+        settings.position_sampling,
+        settings.choices,
+        trust,
+        sketch=sketch,
+    )
+    check_sequences(network, task, settings.data, settings.choices)
+    check_sampling(network, settings.position_sampling, task, settings.data)
+    return task, network
+
+
+def build_task(task: Component, trust: Trust = (), name: str | None = None) -> Task:
+    """Builds the task that a config describes.
+
+    Where its class takes other tasks, the config has a list of them: names, or the config of each under its name.
+
+    Args:
+        task: its config.
+        trust: whose classes may be built.
+        name: what it is called, if not as its class; a task made of others is called by theirs.
+    """
+    made, settings = _class(task, Task, "task", trust), _own_settings(task)
+    lists = [setting for setting, parameter in settings_of(made).items() if parameter.annotation == list[Task]]
+    for setting in lists:
+        if setting in settings:
+            settings[setting] = _tasks(settings[setting], f"task.{setting}", trust)
+    built = build(made, settings, "task")
+    if name is not None and not lists:
+        built.name = name
+    return built
+
+
+def _tasks(listed: object, where: str, trust: Trust) -> list[Task]:
+    """Builds the tasks that another is made of."""
+    if not isinstance(listed, list):
+        raise SettingError(where, listed, "is not a list of tasks")
+    tasks: list[Task] = []
+    for each in cast(list[object], listed):
+        named: object = {each: {"_target_": _TASKS.get(each)}} if isinstance(each, str) and each in _TASKS else each
+        if not isinstance(named, Mapping) or not all(isinstance(task, Mapping) for task in named.values()):
+            raise SettingError(where, listed, f"holds {each}, which is not the name of a task that needs no settings")
+        tasks += [build_task(task, trust, name) for name, task in cast(Mapping[str, Component], named).items()]
+    return tasks
 
 
 def build_data(
@@ -69,12 +120,9 @@ def build_data(
     """
     sizes: dict[Split, int] = {"train": data.train_size, "validation": data.validation_size, "test": data.test_size}
     module = SequenceData(task, data.space, sizes, data.batch_size, seed, data.num_workers, parts)
-    try:
+    with told_of_the_task(task):
         for split in splits:
             module.rows(split)
-    except ValueError as error:
-        where = "data." if str(error).startswith("max_length") else "task: "
-        raise SettingError(f"{where}{error}") from error
     return module
 
 
@@ -84,6 +132,8 @@ def build_network(
     position: Component,
     data: DataSettings,
     position_sampling: PositionSamplingSettings = COUNTED,
+    choices: Mapping[str, str] | None = None,
+    trust: Trust = (),
     *,
     sketch: bool = False,
 ) -> SequenceModel[Any]:
@@ -97,15 +147,17 @@ def build_network(
         position: its position code.
         data: how many symbols there are.
         position_sampling: how positions are drawn in training.
+        choices: what the parts are called, by group; by their classes where that is not known.
+        trust: whose classes may be built.
         sketch: build it without its numbers, on the meta device: it then has shapes only, and takes no memory.
 
     Raises:
         SettingError: the parts do not go together, one of them refuses its settings, or there is not the memory.
     """
-    model_class = _class(model, SequenceModel, "model")
-    attention_class = _class(attention, MultiHeadAttention, "attention")
-    position_class = _class(position, Position, "position")
-    check_parts(model_class, attention_class, position_class)
+    model_class = _class(model, SequenceModel, "model", trust)
+    attention_class = _class(attention, MultiHeadAttention, "attention", trust)
+    position_class = _class(position, Position, "position", trust)
+    check_parts(model_class, attention_class, position_class, choices or {})
     make_attention: Callable[..., MultiHeadAttention] = factory(
         attention_class, _own_settings(attention), "attention", given_later=("d_model", "num_heads", "dropout")
     )
@@ -121,8 +173,12 @@ def build_network(
         parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unable else make_attention
     taken = {name: part for name, part in parts.items() if name in settings_of(model_class)}
     make = partial(build, model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
-    with torch.device("meta"):
-        sketched = make()
+    try:
+        with torch.device("meta"):
+            sketched = make()
+    except RuntimeError as error:
+        # Where nothing is stored, only sizes can be wrong: more bytes than can be counted.
+        raise SettingError("model", reason=f"cannot be built of parts of such sizes: {error}") from error
     if sketch:
         return sketched
     _check_memory(sketched)
@@ -134,38 +190,53 @@ def _check_memory(sketched: SequenceModel[Any]) -> None:
     needed = 4 * sum(part.numel() * part.element_size() for part in sketched.state_dict().values())
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
-        raise SettingError(
-            f"model: this network takes {needed / 2**30:.0f} GiB to be trained and the machine has "
-            f"{there / 2**30:.0f} GiB; choose a smaller model.d_model, model.d_ff, model.num_layers or data.vocab_size"
-        )
+        reason = f"takes {needed / 2**30:.0f} GiB to be trained and the machine has {there / 2**30:.0f} GiB"
+        smaller = "choose a smaller model.d_model, model.d_ff, model.num_layers or data.vocab_size"
+        raise SettingError("model", reason=f"{reason}; {smaller}")
 
 
 def _sampling(settings: PositionSamplingSettings) -> PositionSampling | None:
     return None if settings.range is None else PositionSampling(settings.range, settings.distribution)
 
 
-def _class(component: Component, base: type[T], section: str) -> type[T]:
-    """Returns the class that a component names, if it is one of ours and of the right kind.
+_LONGEST_NAME = 300
+"""Characters of a class's full name."""
 
-    A checkpoint's config is foreign input, so nothing outside the package is ever imported or called, and no name is
-    followed through a module that merely imports it.
+# At most ten names: whoever imports a module imports every package around it, one inside the other.
+_CLASS = re.compile(r"((?!__)[A-Za-z_]\w*)((?:\.(?!__)[A-Za-z_]\w*){0,8})\.(?!__)[A-Za-z_]\w*", re.ASCII)
+
+
+def _class(component: Component, base: type[T], section: str, trust: Trust) -> type[T]:
+    """Returns the class that a component names, if it is of the right kind and of a package that may be named.
+
+    Raises:
+        SettingError: it is not, or there is none of that name.
     """
     target = component.get("_target_")
-    kind = f"{section}._target_={target} is not a {base.__name__} of attention_lab"
-    match = re.fullmatch(r"(attention_lab(?:\.[a-z_]\w*)+)\.([A-Za-z]\w*)", target) if isinstance(target, str) else None
+    of_whom = "" if trust is None else " of attention_lab"
+
+    def wrong(more: str = "") -> SettingError:
+        return SettingError(f"{section}._target_", target, f"is not a {base.__name__}{of_whom}{more}")
+
+    match = _CLASS.fullmatch(target) if isinstance(target, str) and len(target) <= _LONGEST_NAME else None
     if match is None:
-        raise SettingError(kind)
+        raise wrong()
+    if trust is not None and match[1] not in ("attention_lab", *trust):
+        raise wrong(f"; if you trust the package {match[1]}, say so: trust={match[1]}")
+    module, _, name = match[0].rpartition(".")
     try:
-        found = getattr(importlib.import_module(match[1]), match[2], None)
-    except ImportError:
-        raise SettingError(f"{kind}: there is no module {match[1]}") from None
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        # Of the module itself, or of something that it needs?
+        there = error.name is not None and not f"{module}.".startswith(f"{error.name}.")
+        raise wrong(f": {error}" if there else f": there is no module {module}") from None
     if found is None:
-        raise SettingError(f"{kind}: {match[1]} has no {match[2]}")
-    if not (isinstance(found, type) and issubclass(found, base) and found.__module__ == match[1]):
-        raise SettingError(kind)
+        raise wrong(f": {module} has no {name}")
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise wrong()
     if inspect.isabstract(found):
         missing: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
-        raise SettingError(f"{kind}: it does not define {', '.join(sorted(missing))}")
+        raise wrong(f": it does not define {', '.join(sorted(missing))}")
     return found
 
 

@@ -52,7 +52,7 @@ class SequenceData(LightningDataModule):
         """Returns a split's rows.
 
         Raises:
-            ValueError: no sequence belongs to it.
+            SettingError: no sequence belongs to it, or the task gives no alignment of one.
         """
         if split not in self._rows:
             made = make_split(self._task, self._space, split, self._sizes[split], self.seed)

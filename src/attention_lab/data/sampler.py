@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sized
 from torch.utils.data import Sampler
 
 from attention_lab.data.hashing import random_bits
+from attention_lab.errors import SettingError
 
 
 class EndlessBatches(Sampler[list[int]]):
@@ -25,7 +26,7 @@ class EndlessBatches(Sampler[list[int]]):
         share: which of the processes this is, from 0, and how many there are.
 
     Raises:
-        ValueError: there are more processes than rows in any batch.
+        SettingError: there are more processes than rows in any batch.
     """
 
     def __init__(
@@ -37,7 +38,10 @@ class EndlessBatches(Sampler[list[int]]):
         self.first = first
         self.process, self.num_processes = share
         if min(len(rows), batch_size) < self.num_processes:
-            raise ValueError(f"batches of {min(len(rows), batch_size)} rows do not go round {share[1]} processes")
+            reason = (
+                f"and {len(rows)} rows are too few for {self.num_processes} processes to have a share of every batch"
+            )
+            raise SettingError("batch_size", batch_size, reason)
 
     @property
     def batches_per_epoch(self) -> int:

@@ -9,6 +9,7 @@ from datasets import Dataset
 from jaxtyping import Integer
 
 from attention_lab.data.sampling import SourceSpace, Split, draw_split
+from attention_lab.errors import SettingError
 from attention_lab.tasks.task import Task
 
 log = logging.getLogger(__name__)
@@ -30,15 +31,13 @@ def make_split(task: Task, space: SourceSpace, split: Split, size: int, seed: in
         Columns `source`, `target` and `alignment`, lists of integers without special tokens or padding.
 
     Raises:
-        ValueError: not a single sequence belongs to this split, or what the task gives is no alignment.
+        SettingError: not a single sequence belongs to this split, or what the task gives is no alignment.
     """
     sources = [rows for rows in draw_split(space, split, size, seed) if len(rows)]
     found = sum(map(len, sources))
     if not found:
-        raise ValueError(
-            f"max_length={space.max_length} with vocab_size={space.vocab_size} leaves no sequence for the {split} "
-            "split; use longer sequences or more symbols"
-        )
+        reason = f"with vocab_size={space.vocab_size} leaves no sequence for the {split} split"
+        raise SettingError("max_length", space.max_length, f"{reason}; use longer sequences or more symbols")
     if found < size:
         log.warning(
             "The %s split holds %d sequences; no more different ones exist, although %d were asked for.",
@@ -66,15 +65,14 @@ def ragged_column(
 
 
 def _alignment(task: Task, sources: Integer[np.ndarray, "N S"]) -> Integer[np.ndarray, "N T"]:
-    name, (count, length) = f"{type(task).__name__}.alignment", sources.shape
+    count, length = sources.shape
     alignment = np.asarray(task.alignment(sources))
     if alignment.ndim != 2 or len(alignment) != count or not alignment.size:
-        raise ValueError(f"{name} gave the shape {alignment.shape} for {count} sources; as many rows are due")
+        reason = f"gave an alignment of shape {alignment.shape} for {count} sources; as many rows are due"
+        raise SettingError("task", task.name, reason)
     if alignment.min() < 0 or alignment.max() >= length:
-        raise ValueError(
-            f"{name} gave positions from {alignment.min()} to {alignment.max()} for sources of length {length}; "
-            f"they lie between 0 and {length - 1}"
-        )
+        reason = f"gave positions from {alignment.min()} to {alignment.max()} for sources of length {length}"
+        raise SettingError("task", task.name, f"{reason}; they lie between 0 and {length - 1}")
     return alignment
 
 

@@ -2,15 +2,13 @@
 
 import glob
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from attention_lab.composition.build import build_data, build_network, build_task
-from attention_lab.composition.compatibility import check_sampling, check_sequences
+from attention_lab.composition.build import Trust, build_data, build_run
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import SettingError
 from attention_lab.models.model import SequenceModel
@@ -49,35 +47,32 @@ class Trained(NamedTuple):
     network: SequenceModel[Any]
 
 
-def load_trained(path: Path, batch_size: int | None = None) -> Trained:
+def load_trained(path: Path, batch_size: int | None = None, trust: Trust = ()) -> Trained:
     """Loads a checkpoint, from wherever it lies now and whatever device wrote it.
 
     Args:
         path: the file.
         batch_size: sequences a batch when it is evaluated; as in training where not given.
+        trust: packages besides this one whose classes its config may name.
 
     Raises:
         SettingError: it is missing, broken, foreign, or does not fit its own config.
     """
     content = read_ours(path)
     ours, weights = content["attention_lab"], content["state_dict"]
-    config: dict[str, Any] = ours["config"]
     try:
-        settings = build(TrainSettings, config, "")
-        task = build_task(settings.task)
-        parts = (settings.model, settings.attention, settings.position, settings.data, settings.position_sampling)
-        sketch = build_network(*parts, sketch=True)
-        check_sequences(sketch, task, settings.data)
-        check_sampling(sketch, settings.position_sampling, task, settings.data)
+        settings = build(TrainSettings, ours["config"], "")
+        task, sketch = build_run(settings, trust, sketch=True)
     except SettingError as error:
         raise SettingError(f"checkpoint={path} holds a config that this version refuses: {error}") from error
     # First of all: a file that claims to hold a larger network than it does must not take the memory for it.
     own = _fitting(weights, sketch, path)
-    network = build_network(*parts)
+    _, network = build_run(settings, trust)
     network.load_state_dict(own)
-    batches = settings.data if batch_size is None else replace(settings.data, batch_size=batch_size)
+    batches = settings.data if batch_size is None else settings.data.changed(batch_size=batch_size)
     data = build_data(task, batches, settings.seed, splits=())
-    return Trained(config, settings, content["global_step"], _solved(ours.get("solved")), task, data, network.eval())
+    solved = _solved(ours.get("solved"))
+    return Trained(settings.plain(), settings, content["global_step"], solved, task, data, network.eval())
 
 
 def find_checkpoints(named: str | list[str]) -> list[Path]:
@@ -102,13 +97,11 @@ def find_checkpoints(named: str | list[str]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def untrained_network(settings: TrainSettings) -> SequenceModel[Any]:
+def untrained_network(settings: TrainSettings, trust: Trust = ()) -> SequenceModel[Any]:
     """Returns the network as it was before its first step."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        return build_network(
-            settings.model, settings.attention, settings.position, settings.data, settings.position_sampling
-        ).eval()
+        return build_run(settings, trust)[1].eval()
 
 
 def _solved(found: object) -> Solved | None:

@@ -106,8 +106,10 @@ def _rank(value: object) -> tuple[int, float, str]:
 
 def _told_apart(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Returns what may tell runs apart: their settings, and the file's name where one run has left several."""
+    # A name is compared with names only: earlier checkpoints know their classes alone.
+    named = set.intersection(*(set(run.config.get("choices", {})) for run in runs))
     settings = [
-        {name: value for name, value in flat_settings(run.config).items() if name not in _SAME_BY_DESIGN}
+        {name: value for name, value in flat_settings(run.config, named).items() if name not in _SAME_BY_DESIGN}
         for run in runs
     ]
     files: dict[str, set[str]] = {}

@@ -1,7 +1,6 @@
 """How accuracy and alignment hold as sequences grow, inside and beyond the lengths of training."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -45,7 +44,7 @@ def curve_of(
     """Returns a checkpoint's length curve as it is asked for, at the default lengths where none are given."""
     own = trained.settings.data
     most = min(settings.num_per_length, MOST_SYMBOLS // own.max_length)
-    data = replace(own, test_size=most, batch_size=trained.data.batch_size)
+    data = own.changed(test_size=most, batch_size=trained.data.batch_size)
     lengths = settings.lengths
     if lengths is None:
         lengths = default_lengths(trained.task, data, trained.network.max_length)
@@ -101,6 +100,9 @@ def check_length(network: SequenceModel[Any], task: Task, data: DataSettings, le
     Raises:
         SettingError: there are no such sequences, or the network has no positions for them.
     """
+    if length < task.min_length:
+        reason = f"is too short for task={task.name}; it takes {task.min_length} symbols or more"
+        raise SettingError("lengths", length, reason)
     try:
         longest = (task.longest(length) if length < network.max_length else length) + 1
     except ValueError as error:
@@ -120,7 +122,7 @@ def _batches(network: SequenceModel[Any], task: Task, data: DataSettings, length
     count = min(data.test_size, max(_FEWEST, _MAX_TOKENS // longest))
     # Of the other splits nothing is drawn, and what they hold in training would be too much at such a length.
     sizes = {"train_size": 1, "validation_size": 1, "test_size": count}
-    this_long = replace(data, min_length=length, max_length=length, batch_size=batch_size, **sizes)
+    this_long = data.changed(min_length=length, max_length=length, batch_size=batch_size, **sizes)
     try:
         return build_data(task, this_long, seed, splits=("test",))
     except SettingError as error:

@@ -163,7 +163,7 @@ def _main() -> None:
 
         from attention_lab.commands.train import train
 
-        train(build(TrainSettings, told["config"], ""), told["config"], Path(told["run_dir"]))
+        train(build(TrainSettings, told["config"], ""), Path(told["run_dir"]))
     except Interrupted as stop:
         sys.exit(128 + stop.signum)
     except SettingError:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from attention_lab.errors import SettingError
+from attention_lab.settings.plain import check_plain
 
 CHECKPOINT_FORMAT = 3
 """Version of what this project adds to Lightning's checkpoints."""
@@ -22,12 +23,6 @@ FIRST_RESUMABLE = 2
 
 _FIRST_WITH_EOS_LAST = 3
 """The first version in which EOS comes last from either end."""
-
-_MOST_PARTS = 1000
-"""Names, numbers and texts that a config may be made of."""
-
-_LONGEST_TEXT = 1000
-"""Characters."""
 
 
 def write_whole(content: dict[str, Any], path: Path) -> None:
@@ -102,33 +97,14 @@ def read_ours(path: Path, setting: str = "checkpoint") -> dict[str, Any]:
         raise SettingError(
             f"{setting}={path} has format {version}, when position=two_ended_rotary counted otherwise; train it again"
         )
-    for name, section in ours["config"].items():
-        target = section.get("_target_", "attention_lab.") if isinstance(section, dict) else "attention_lab."
-        if not str(target).startswith("attention_lab."):
-            raise SettingError(
-                f"{setting}={path} holds a config that this version refuses: {name}._target_={target} is not a class "
-                "of attention_lab"
-            )
     return content
 
 
 def _is_plain(config: object) -> bool:
-    """Says whether a config is a plain tree of a reasonable size: few bytes can name a list longer than any memory."""
-    unseen, seen = [config], 0
-    while unseen:
-        part = unseen.pop()
-        seen += 1
-        if isinstance(part, dict):
-            unseen += [*part.keys(), *part.values()]
-        elif isinstance(part, list):
-            unseen += part
-        elif isinstance(part, str):
-            if len(part) > _LONGEST_TEXT:
-                return False
-        elif not (part is None or isinstance(part, float) or (isinstance(part, int) and abs(part) < 2**63)):
-            return False
-        if seen + len(unseen) > _MOST_PARTS:
-            return False
+    try:
+        check_plain(config)
+    except SettingError:
+        return False
     return True
 
 

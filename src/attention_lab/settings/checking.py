@@ -1,92 +1,200 @@
-"""Holds a plain config against the signature of what it is for: no unknown key, no wrong type, no missing value."""
+"""Holds a plain config against the types of what it is for: no unknown key, no wrong type, no missing value.
+
+pydantic does the checking. What it finds is read from the fields of its errors and becomes a `SettingError`.
+"""
 
 import difflib
 import inspect
 import re
-import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, Required, TypeVar
 
-from attention_lab.errors import SettingError, as_written
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic_core import ErrorDetails
+from typing_extensions import TypedDict
+
+from attention_lab.errors import SettingError
 
 T = TypeVar("T")
+
+STRICT = ConfigDict(
+    strict=True, extra="forbid", frozen=True, allow_inf_nan=False, arbitrary_types_allowed=True, protected_namespaces=()
+)
+"""Nothing is guessed: text is no number and true is none either. A whole number is one wherever a number is wanted."""
+
+
+class Section(BaseModel):
+    """A section of the config with a fixed set of settings, which cannot be changed once they are checked."""
+
+    model_config = STRICT
+
+    def changed(self: T, **settings: object) -> T:
+        """Returns the same section with other values, checked as these were.
+
+        Raises:
+            SettingError: a value cannot be used.
+        """
+        return build(type(self), {**vars(self), **settings}, "")
 
 
 def build(make: Callable[..., T], config: object, where: str, **given: object) -> T:
     """Calls `make` with the settings of a config section.
 
-    The signature is the schema: a setting is known if `make` has a parameter of that name, and right if its value has
-    that parameter's type. A section whose parameter is a dataclass is built in turn.
-
     Args:
-        make: a dataclass, another class, or a function with annotated parameters.
+        make: a `Section`; or a class or function whose signature is the schema: a setting is known if there is a
+            parameter of that name, and right if its value has that parameter's type.
         config: the section, as plain types.
         where: the section's full name, such as `model`, or "" for the whole config.
         given: arguments that do not come from the config.
 
     Raises:
-        SettingError: a setting is unknown, missing or of a wrong type, or `make` refused it with a ValueError.
+        SettingError: a setting is unknown, missing, of a wrong type or out of its range, or `make` refused it.
     """
-    try:
-        return factory(make, config, where, given_later=given)(**given)
-    except SettingError:
-        raise
-    except ValueError as error:
-        raise SettingError(_join(where, error)) from error
+    if inspect.isclass(make) and issubclass(make, Section):
+        fields = {name: field.annotation for name, field in make.model_fields.items()}
+        return typing.cast(T, _validated(make, fields, config, where))
+    return factory(make, config, where, given_later=given)(**given)
 
 
 def factory(make: Callable[..., T], config: object, where: str, given_later: Iterable[str]) -> Callable[..., T]:
     """Returns `make` with the settings of a config section filled in and checked, to be called with the rest.
 
-    What `make` refuses with a ValueError is a SettingError if it begins with the name of a setting of this section;
-    otherwise the fault lies with an argument that was given later, and the caller knows what that is called.
+    A `SettingError` of `make` about one of these settings gets the section's name. About an argument that was given
+    later it stays as it is, since whoever gave that knows what it is called.
     """
-    if not isinstance(config, Mapping):
-        raise SettingError(f"{where}={config!r} is not a section with settings of its own")
-    section = typing.cast(Mapping[str, object], config)
     known = settings_of(make, besides=given_later)
-    for name in section:
-        if name not in known:
-            raise unknown(_join(where, name), section[name], [_join(where, other) for other in known])
-    values = {name: _checked(section[name], known[name].annotation, _join(where, name)) for name in section}
-    for name, parameter in known.items():
-        if name not in section and parameter.default is parameter.empty:
-            raise SettingError(f"{_join(where, name)} is missing; it has no default")
+    fields = {name: parameter.annotation for name, parameter in known.items()}
+    values = _validated(_schema(known), fields, config, where)
 
     def made(*arguments: object, **more: object) -> T:
         try:
             return make(*arguments, **values, **more)
         except SettingError as error:
-            if error.setting not in known:
-                # It was given later, and whoever gave it knows what it is called.
-                raise
-            raise error.inside(where) from error
-        except ValueError as error:
-            # Constructors begin their complaint with `name=value`; a user needs the full name.
-            name = re.match(r"\w+", str(error))
-            if name and name.group() in known:
-                raise SettingError(_join(where, error)) from error
+            if error.setting in known:
+                raise error.inside(where) from error
             raise
+        except ValueError as error:
+            # For constructors that do not give fields yet.
+            name = re.match(r"\w+(?==)", str(error))
+            if name is not None and name[0] in known:
+                raise SettingError(_join(where, error)) from error
+            if name is not None:
+                raise
+            raise SettingError(where, reason=f"cannot be built: {error}") from error
 
     return made
 
 
 def settings_of(make: Callable[..., object], besides: Iterable[str] = ()) -> dict[str, inspect.Parameter]:
-    """Returns the parameters of `make` that a config may set, with resolved annotations."""
-    target = make.__init__ if inspect.isclass(make) else make
-    hints = typing.get_type_hints(target)
-    parameters = inspect.signature(make).parameters
-    return {
-        name: parameter.replace(annotation=hints.get(name, object))
-        for name, parameter in parameters.items()
-        if name not in besides
-    }
+    """Returns the parameters of `make` that a config may set, with resolved annotations.
+
+    What a class takes as `**more`, its base class takes.
+    """
+    calls: list[Callable[..., object]] = [make]
+    if inspect.isclass(make):
+        calls = [vars(base)["__init__"] for base in make.__mro__[:-1] if "__init__" in vars(base)]
+    found: dict[str, inspect.Parameter] = {}
+    for call in calls:
+        hints = typing.get_type_hints(call)
+        parameters = list(inspect.signature(call).parameters.values())[1 if inspect.isclass(make) else 0 :]
+        for each in parameters:
+            if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+                found.setdefault(each.name, each.replace(annotation=hints.get(each.name, Any)))
+        if all(each.kind is not each.VAR_KEYWORD for each in parameters):
+            break
+    return {name: parameter for name, parameter in found.items() if name not in besides}
+
+
+def _schema(known: Mapping[str, inspect.Parameter]) -> type:
+    """Returns the type of a section that may have these settings, and must have those without a default."""
+    fields: dict[str, Any] = {}
+    for name, parameter in known.items():
+        required = parameter.default is parameter.empty
+        fields[name] = Required[parameter.annotation] if required else NotRequired[parameter.annotation]
+    # Not a model: a model's own methods would clash with settings of their names, such as `copy`.
+    return with_config(STRICT)(TypedDict("Settings", fields))
+
+
+def _validated(schema: type, fields: Mapping[str, Any], config: object, where: str) -> Any:
+    try:
+        return TypeAdapter(schema).validate_python(config)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+    # A misspelt name is the reason why the right one is missing.
+    first = min(found, key=lambda each: each["type"] not in _UNKNOWN)
+    raise _as_setting_error(first, fields, config, where)
+
+
+_UNKNOWN = ("extra_forbidden", "invalid_key")
+
+_BOUNDS = {
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be above {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be below {lt}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length} items",
+}
+
+
+def _as_setting_error(found: ErrorDetails, fields: Mapping[str, Any], config: object, where: str) -> SettingError:
+    """Says in the user's words what pydantic has found.
+
+    Args:
+        found: its first error.
+        fields: the type of each setting of the outermost section.
+        config: what was checked.
+        where: its name.
+    """
+    setting, value, kind, path = where, config, None, list(found["loc"])
+    while path and path[0] in fields and isinstance(value, Mapping):
+        name = str(path.pop(0))
+        setting, kind, value = _join(setting, name), fields[name], value.get(name)
+        is_section = inspect.isclass(kind) and issubclass(kind, Section)
+        fields = {name: field.annotation for name, field in kind.model_fields.items()} if is_section else {}
+    context = found.get("ctx", {})
+    match found["type"]:
+        case "missing":
+            return SettingError(setting, reason="is missing; it has no default")
+        case "extra_forbidden" | "invalid_key":
+            return unknown(_join(setting, path[0]), found["input"], [_join(setting, name) for name in fields])
+        case "value_error":
+            error = context["error"]
+            return (
+                error.inside(setting) if isinstance(error, SettingError) else SettingError(setting, value, str(error))
+            )
+        case bound if bound in _BOUNDS:
+            each = " each" if path else ""
+            return SettingError(setting, value, _BOUNDS[bound].format(**context) + each)
+        case _ if kind is None or fields:
+            return SettingError(setting, value, "is not a section with settings of its own")
+        case _:
+            return SettingError(setting, value, f"is not {_described(kind)}")
+
+
+def _described(kind: Any) -> str:
+    """Returns what a type is called by somebody who writes a config."""
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "null"}
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return _described(arguments[0])
+    if origin is Literal:
+        return f"one of {', '.join(map(str, arguments))}"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_described, arguments))
+    if origin in (list, tuple):
+        return f"a list whose every item is {_described(arguments[0])}"
+    return names.get(
+        kind, "a section of settings" if (origin or kind) is dict else f"a {getattr(kind, '__name__', kind)}"
+    )
 
 
 def unknown(name: str, value: object, known: Iterable[str]) -> SettingError:
-    """Returns the complaint about a setting that does not exist, with the nearest names that do.
+    """Returns the error about a setting that does not exist, with the nearest names that do.
 
     Args:
         name: what was asked for.
@@ -101,7 +209,7 @@ def unknown(name: str, value: object, known: Iterable[str]) -> SettingError:
     names = [setting for setting in known if not setting.endswith("._target_")]
     section = name.rpartition(".")[0]
     inside = [setting for setting in names if setting.rpartition(".")[0] == section]
-    return SettingError(f"{asked}={value} is not a setting{suggestion(name, names, otherwise=inside)}")
+    return SettingError(asked, value, f"is not a setting{suggestion(name, names, otherwise=inside)}")
 
 
 def suggestion(given: str, known: Iterable[str], otherwise: Iterable[str] | None = None) -> str:
@@ -131,50 +239,5 @@ def _initials(name: str) -> str:
 
 
 def _join(where: str, name: object) -> str:
-    """Puts a section's name before a setting's, or before a complaint that begins with one."""
+    """Puts a section's name before a setting's."""
     return f"{where}.{name}" if where else str(name)
-
-
-def _checked(value: object, wanted: Any, where: str) -> object:
-    if inspect.isclass(wanted) and hasattr(wanted, "__dataclass_fields__"):
-        return build(wanted, value, where)
-    if not _fits(value, wanted):
-        raise SettingError(f"{where}={as_written(value)} is not {_said(wanted)}")
-    return _converted(value, wanted)
-
-
-def _converted(value: object, wanted: Any) -> object:
-    """Makes whole numbers floats wherever floats are wanted."""
-    arguments = typing.get_args(wanted)
-    if isinstance(value, list):
-        return [_converted(item, arguments[0]) for item in typing.cast(list[object], value)]
-    if isinstance(value, int) and not isinstance(value, bool) and float in (wanted, *arguments):
-        return float(value)
-    return value
-
-
-def _fits(value: object, wanted: Any) -> bool:
-    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
-    if origin is Literal:
-        return value in arguments
-    if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, option) for option in arguments)
-    if origin in (list, tuple):
-        return isinstance(value, list) and all(_fits(item, arguments[0]) for item in typing.cast(list[object], value))
-    if wanted is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    if wanted is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, origin or wanted)
-
-
-def _said(wanted: Any) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", types.NoneType: "null"}
-    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
-    if origin is Literal:
-        return f"one of {', '.join(map(str, arguments))}"
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(map(_said, arguments))
-    if origin in (list, tuple):
-        return f"a list whose every item is {_said(arguments[0])}"
-    return names.get(wanted, "a section of settings")

@@ -1,24 +1,28 @@
 """What tells one run from another, as a flat table."""
 
+from collections.abc import Collection
 from typing import Any
 
 
-def flat_settings(config: dict[str, Any]) -> dict[str, Any]:
+def flat_settings(config: dict[str, Any], named: Collection[str] | None = None) -> dict[str, Any]:
     """Returns the settings that make a run what it is, under the names that the command line uses.
 
-    How it is watched makes no difference, so the callbacks are left out.
+    How it is watched makes no difference, so the callbacks are left out. A component goes by the name under which it
+    was chosen, `attention: linformer`, or by that of its class where this is not known.
 
     Args:
-        config: a run's whole config. A component goes by its class: `attention: MultiHeadAttention`.
+        config: a run's whole config.
+        named: the components that may go by their choice's name; all where not given.
     """
+    choices = {name: choice for name, choice in config.get("choices", {}).items() if named is None or name in named}
     found: dict[str, Any] = {}
     for name, value in config.items():
         if not isinstance(value, dict):
             found[name] = value
-        elif name != "callbacks":
+        elif name not in ("callbacks", "choices"):
             for inner, setting in value.items():
                 if inner == "_target_":
-                    found[name] = setting.rpartition(".")[2]
+                    found[name] = choices.get(name, setting.rpartition(".")[2])
                 else:
                     found[f"{name}.{inner}"] = setting
     return found

@@ -1,23 +1,31 @@
 """Every setting of a run, with its type and what it may be. Light to import: nothing here needs torch."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
 
 from attention_lab.data.sampling import SourceSpace
+from attention_lab.errors import SettingError
+from attention_lab.settings.checking import Section
+from attention_lab.settings.plain import check_plain
 
 Component = dict[str, Any]
 """The config of an object: `_target_`, its class, and the class's own settings."""
 
-
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+Accelerator = Literal["auto", "cpu", "gpu"]
+
+Packages = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
+"""Names of packages; a single one needs no brackets."""
 
 
 MOST_SYMBOLS = 2**28
 """Symbols that a split may have, all sequences together."""
 
 
-@dataclass(frozen=True)
-class DataSettings:
+class DataSettings(Section):
     """What the splits hold.
 
     Attributes:
@@ -32,38 +40,32 @@ class DataSettings:
         num_workers: processes that assemble batches; 0 is fastest unless the main process is starved.
     """
 
-    min_length: int
-    max_length: int
-    vocab_size: int
+    min_length: Count
+    max_length: Count
+    vocab_size: Annotated[int, Field(ge=1, le=10**6)]
     unique_symbols: bool
-    train_size: int
-    validation_size: int
-    test_size: int
-    batch_size: int
-    num_workers: int
+    train_size: Count
+    validation_size: Count
+    test_size: Count
+    batch_size: Annotated[int, Field(ge=1, le=10**6)]
+    num_workers: Annotated[int, Field(ge=0, le=1024)]
 
-    def __post_init__(self) -> None:
-        for name in ("min_length", "vocab_size", "train_size", "validation_size", "test_size", "batch_size"):
-            _at_least(1, self, name)
-        _at_least(0, self, "num_workers")
+    @model_validator(mode="after")
+    def _check(self) -> "DataSettings":
         if self.max_length < self.min_length:
-            raise ValueError(
-                f"max_length={self.max_length} is below min_length={self.min_length}; the longest length comes last"
-            )
+            reason = f"is below min_length={self.min_length}; the longest length comes last"
+            raise SettingError("max_length", self.max_length, reason)
         if self.unique_symbols and self.max_length > self.vocab_size:
-            raise ValueError(
-                f"max_length={self.max_length} needs as many different symbols; with unique_symbols=true it is at "
-                f"most vocab_size={self.vocab_size}"
+            reason = (
+                f"needs as many different symbols; with unique_symbols=true it is at most vocab_size={self.vocab_size}"
             )
-        for name, most in (("vocab_size", 10**6), ("batch_size", 10**6), ("num_workers", 1024)):
-            if getattr(self, name) > most:
-                raise ValueError(f"{name}={getattr(self, name)} is more than a toy task needs; use at most {most}")
+            raise SettingError("max_length", self.max_length, reason)
         for name in ("train_size", "validation_size", "test_size"):
-            if getattr(self, name) * self.max_length > MOST_SYMBOLS:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} is too much: with max_length={self.max_length} it may be at most "
-                    f"{MOST_SYMBOLS // self.max_length}, so that the split fits into memory"
-                )
+            size, most = getattr(self, name), MOST_SYMBOLS // self.max_length
+            if size > most:
+                reason = f"is too much: with max_length={self.max_length} it may be at most {most}, so that the split"
+                raise SettingError(name, size, f"{reason} fits into memory")
+        return self
 
     @property
     def space(self) -> SourceSpace:
@@ -71,8 +73,7 @@ class DataSettings:
         return SourceSpace(self.min_length, self.max_length, self.vocab_size, self.unique_symbols)
 
 
-@dataclass(frozen=True)
-class PositionSamplingSettings:
+class PositionSamplingSettings(Section):
     """Which positions a sequence has in training.
 
     Attributes:
@@ -80,20 +81,15 @@ class PositionSamplingSettings:
         distribution: `log_uniform` draws how far the range goes, for every sequence anew; `uniform` always uses all.
     """
 
-    range: int | None = None
+    range: Annotated[int, Field(ge=2)] | None = None
     distribution: Literal["log_uniform", "uniform"] = "log_uniform"
-
-    def __post_init__(self) -> None:
-        if self.range is not None and self.range < 2:
-            raise ValueError(f"range={self.range} must be at least 2")
 
 
 COUNTED = PositionSamplingSettings()
 """Without sampling."""
 
 
-@dataclass(frozen=True)
-class OptimizerSettings:
+class OptimizerSettings(Section):
     """AdamW with a linear warm-up, then a cosine.
 
     Attributes:
@@ -105,29 +101,24 @@ class OptimizerSettings:
         gradient_clip: largest norm of the gradient; 0 does not clip.
     """
 
-    learning_rate: float
+    learning_rate: Annotated[float, Field(gt=0)]
     final_learning_rate: float
-    warmup_steps: int
-    weight_decay: float
+    warmup_steps: Natural
+    weight_decay: Annotated[float, Field(ge=0)]
     betas: list[float]
-    gradient_clip: float
+    gradient_clip: Annotated[float, Field(ge=0)]
 
-    def __post_init__(self) -> None:
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate={self.learning_rate} must be above 0")
+    @model_validator(mode="after")
+    def _check(self) -> "OptimizerSettings":
         if not 0 <= self.final_learning_rate <= self.learning_rate:
-            raise ValueError(
-                f"final_learning_rate={self.final_learning_rate} must lie between 0 and "
-                f"learning_rate={self.learning_rate}"
-            )
-        for name in ("warmup_steps", "weight_decay", "gradient_clip"):
-            _at_least(0, self, name)
+            reason = f"must lie between 0 and learning_rate={self.learning_rate}"
+            raise SettingError("final_learning_rate", self.final_learning_rate, reason)
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas={self.betas} must be two numbers, each at least 0 and below 1")
+            raise SettingError("betas", self.betas, "must be two numbers, each at least 0 and below 1")
+        return self
 
 
-@dataclass(frozen=True)
-class TrainerSettings:
+class TrainerSettings(Section):
     """Where and how long to train.
 
     Attributes:
@@ -140,25 +131,20 @@ class TrainerSettings:
         deterministic: use only reproducible kernels, also on a GPU.
     """
 
-    accelerator: Literal["auto", "cpu", "gpu"]
+    accelerator: Accelerator
     precision: Precision
-    max_steps: int
-    validate_every: int
+    max_steps: Count
+    validate_every: Count
     deterministic: bool
     # Earlier checkpoints know nothing of it.
-    devices: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("max_steps", "validate_every", "devices"):
-            _at_least(1, self, name)
+    devices: Count = 1
 
 
 Monitor = Literal["val/loss", "val/token_accuracy", "val/exact_match", "val/alignment_hit_rate", "val/alignment_mass"]
 """Every scalar that a validation logs."""
 
 
-@dataclass(frozen=True)
-class CheckpointSettings:
+class CheckpointSettings(Section):
     """Which step is the best one.
 
     Attributes:
@@ -170,8 +156,7 @@ class CheckpointSettings:
     mode: Literal["min", "max"]
 
 
-@dataclass(frozen=True)
-class EarlyStoppingSettings:
+class EarlyStoppingSettings(Section):
     """When the task counts as solved.
 
     Attributes:
@@ -185,8 +170,7 @@ class EarlyStoppingSettings:
     threshold: float | None
 
 
-@dataclass(frozen=True)
-class CallbackSettings:
+class CallbackSettings(Section):
     """What every validation shows in TensorBoard besides scalars.
 
     Attributes:
@@ -195,14 +179,10 @@ class CallbackSettings:
     """
 
     attention_maps: bool
-    num_samples: int
-
-    def __post_init__(self) -> None:
-        _at_least(0, self, "num_samples")
+    num_samples: Natural
 
 
-@dataclass(frozen=True)
-class TrainSettings:
+class TrainSettings(Section):
     """Everything `train.py` can be told.
 
     Attributes:
@@ -220,6 +200,8 @@ class TrainSettings:
         position_sampling: which positions a sequence has in training.
         init_from: a checkpoint whose weights a new run begins with.
         resume: the folder of a run to go on with, or `latest`.
+        trust: packages whose classes a config that is read from a file may name.
+        choices: the name of each choice, by its group, as it was typed: `attention` is `linformer`.
     """
 
     task: Component
@@ -237,13 +219,32 @@ class TrainSettings:
     position_sampling: PositionSamplingSettings = COUNTED
     init_from: str | None = None
     resume: str | None = None
+    trust: Packages = Field(default_factory=list[str])
+    choices: dict[str, str] = Field(default_factory=dict[str, str])
 
-    def __post_init__(self) -> None:
-        check_seed(self.seed)
+    @model_validator(mode="after")
+    def _check(self) -> "TrainSettings":
+        if not 0 <= self.seed < 2**32:
+            # NumPy takes no others.
+            raise SettingError("seed", self.seed, f"must lie between 0 and {2**32 - 1}")
+        # What no checkpoint may hold is better refused before training than after it.
+        check_plain(self.plain())
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        """Returns what describes the run, as plain types: it goes into its folder and into every checkpoint.
+
+        Whom this machine trusts, and that the run went on from an earlier one, are no part of it.
+        """
+        return self.model_dump(exclude={"resume", "trust"})
+
+    @property
+    def trusted(self) -> list[str] | None:
+        """Packages whose classes may be built; None where the user wrote the config, who may name any class."""
+        return None if self.resume is None else self.trust
 
 
-@dataclass(frozen=True)
-class EvaluateSettings:
+class EvaluateSettings(Section):
     """Everything `evaluate.py` can be told.
 
     Attributes:
@@ -258,36 +259,21 @@ class EvaluateSettings:
         decode_up_to: the longest of them that is decoded freely; beyond, teacher forcing answers for decoding, since a
             sequence is right in both or in neither.
         pdf: write every figure as PDF beside the PNG.
+        trust: packages besides this one whose classes a checkpoint may name.
     """
 
     checkpoint: str | list[str]
-    accelerator: Literal["auto", "cpu", "gpu"]
-    batch_size: int | None
-    num_figures: int
-    lengths: list[int] | None
-    num_per_length: int
-    decode_up_to: int
+    accelerator: Accelerator
+    batch_size: Count | None
+    num_figures: Natural
+    lengths: list[Count] | None
+    num_per_length: Count
+    decode_up_to: Natural
     pdf: bool
+    trust: Packages = Field(default_factory=list[str])
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check(self) -> "EvaluateSettings":
         if not self.checkpoint:
-            raise ValueError(f"checkpoint={self.checkpoint!r} names no file")
-        if self.batch_size is not None:
-            _at_least(1, self, "batch_size")
-        _at_least(0, self, "num_figures")
-        _at_least(1, self, "num_per_length")
-        _at_least(0, self, "decode_up_to")
-        if self.lengths is not None and min(self.lengths, default=1) < 1:
-            raise ValueError(f"lengths={self.lengths} must be at least 1 each")
-
-
-def check_seed(seed: int) -> None:
-    """Refuses seeds that NumPy and PyTorch do not take."""
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed={seed} must lie between 0 and {2**32 - 1}")
-
-
-def _at_least(least: int, settings: object, name: str) -> None:
-    value = getattr(settings, name)
-    if value < least:
-        raise ValueError(f"{name}={value} must be at least {least}")
+            raise SettingError("checkpoint", self.checkpoint, "names no file")
+        return self

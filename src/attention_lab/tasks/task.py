@@ -1,6 +1,7 @@
 """The one idea the project hangs on: a task is an alignment."""
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Integer
@@ -13,9 +14,12 @@ class Task(ABC):
     method `alignment`: targets, gold attention, scores and reports all follow from it.
     """
 
-    @property
+    min_length = 1
+    """The shortest source, in symbols, that it can be done on."""
+
+    @cached_property
     def name(self) -> str:
-        """What the task is called."""
+        """What the task is called: its class's name, unless it is given the one that was asked for."""
         return type(self).__name__.lower()
 
     @abstractmethod
