@@ -52,9 +52,8 @@ def build(make: Callable[..., T], config: object, where: str, **given: object) -
     Raises:
         SettingError: a setting is unknown, missing, of a wrong type or out of its range, or `make` refused it.
     """
-    if inspect.isclass(make) and issubclass(make, Section):
-        fields = {name: field.annotation for name, field in make.model_fields.items()}
-        return typing.cast(T, _validated(make, fields, config, where))
+    if inspect.isclass(make) and _fields_of(make):
+        return typing.cast(T, _validated(make, _fields_of(make), config, where))
     return factory(make, config, where, given_later=given)(**given)
 
 
@@ -114,7 +113,7 @@ def _schema(known: Mapping[str, inspect.Parameter]) -> type:
         required = parameter.default is parameter.empty
         fields[name] = Required[parameter.annotation] if required else NotRequired[parameter.annotation]
     # Not a model: a model's own methods would clash with settings of their names, such as `copy`.
-    return with_config(STRICT)(TypedDict("Settings", fields))
+    return with_config(STRICT)(TypedDict("Settings", fields))  # pyright: ignore[reportArgumentType] (not known before)
 
 
 def _validated(schema: type, fields: Mapping[str, Any], config: object, where: str) -> Any:
@@ -154,8 +153,7 @@ def _as_setting_error(found: ErrorDetails, fields: Mapping[str, Any], config: ob
     while path and path[0] in fields and isinstance(value, Mapping):
         name = str(path.pop(0))
         setting, kind, value = _join(setting, name), fields[name], value.get(name)
-        is_section = inspect.isclass(kind) and issubclass(kind, Section)
-        fields = {name: field.annotation for name, field in kind.model_fields.items()} if is_section else {}
+        fields = _fields_of(kind)
     context = found.get("ctx", {})
     match found["type"]:
         case "missing":
@@ -174,6 +172,13 @@ def _as_setting_error(found: ErrorDetails, fields: Mapping[str, Any], config: ob
             return SettingError(setting, value, "is not a section with settings of its own")
         case _:
             return SettingError(setting, value, f"is not {_described(kind)}")
+
+
+def _fields_of(kind: object) -> dict[str, Any]:
+    """Returns the type of each setting of a section; nothing where it is none."""
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return {name: field.annotation for name, field in kind.model_fields.items()}
+    return {}
 
 
 def _described(kind: Any) -> str:
