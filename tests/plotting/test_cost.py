@@ -32,3 +32,8 @@ def test_every_contender_is_a_bar() -> None:
     assert [bar.get_width() for bar in first.patches] == [3.0, 2.0]
     assert [bar.get_width() for bar in second.patches] == [5.0]
     assert [axes.get_title(loc="left") for axes in (first, second)] == ["training", "decoding"]
+
+
+def test_time_without_memory_still_draws(tmp_path) -> None:
+    draw_cost([CostCurve("full", "causal", {64: 2.0, 128: 4.0}, {64: 0.0, 128: 0.0})]).savefig(tmp_path / "cost.png")
+    assert (tmp_path / "cost.png").stat().st_size > 1000

@@ -44,11 +44,13 @@ def draw_cost(curves: Sequence[CostCurve]) -> Figure:
             axes.plot(list(values), list(values.values()), style, color=colour, label=label, markersize=4)
         _slopes(axes, lines)
         lengths = sorted({length for values in lines for length in values})
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xticks(lengths)
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.minorticks_off()
+        if lengths:
+            # A logarithmic axis without a value has no ticks, and would raise an error.
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_xticks(lengths)
+            axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.minorticks_off()
         axes.set(xlabel="length (tokens)", ylabel=unit)
         plain_axes(axes)
     handles, labels = panels[0].get_legend_handles_labels()
