@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def trained() -> Trained:
     before = {signum: signal.getsignal(signum) for signum in signals}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HYDRA_FULL_ERROR", "0")
-        patch.setattr(loop.subprocess, "run", train)
+        patch.setattr(loop, "subprocess", SimpleNamespace(run=train))
         trained, seconds = run_command([*SMALL.split(), *SHORT.split()], threads=1)
     assert seconds > 0
     for signum, handler in before.items():
