@@ -4,19 +4,35 @@ import pytest
 import torch
 
 from attention_lab.benchmark import contenders
-from attention_lab.benchmark.contenders import CONTENDERS, Contender, NetworkShape, installed
+from attention_lab.benchmark.contenders import CONTENDERS, PACKAGES, Contender, build_contender, installed
+from attention_lab.benchmark.peers import num_weights
+from attention_lab.cli.composing import compose_settings
+from attention_lab.settings.schema import TrainSettings
 from attention_lab.tasks.vocabulary import BOS, PAD
 
-SHAPE = NetworkShape(num_tokens=13, d_model=24, num_heads=2, num_layers=1, d_ff=48, max_tokens=31)
+
+def settings(d_model: int, num_heads: int, d_ff: int) -> TrainSettings:
+    sizes = [f"model.d_model={d_model}", f"model.num_heads={num_heads}", f"model.d_ff={d_ff}"]
+    return compose_settings(["data.vocab_size=10", "position.max_len=31", *sizes])
+
+
+@pytest.fixture(scope="module")
+def small() -> TrainSettings:
+    return settings(d_model=24, num_heads=2, d_ff=48)
 
 
 @pytest.fixture(params=list(CONTENDERS))
-def contender(request: pytest.FixtureRequest) -> Contender:
-    package = CONTENDERS[request.param].package
-    if package is not None:
-        pytest.importorskip(package)
-    torch.manual_seed(3)
-    return CONTENDERS[request.param](SHAPE).eval()
+def contender(request: pytest.FixtureRequest, small: TrainSettings) -> Contender:
+    if request.param in PACKAGES:
+        pytest.importorskip(PACKAGES[request.param])
+    contender = build_contender(request.param, small)
+    contender.network.eval()
+    return contender
+
+
+def predicted(contender: Contender, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The logits of one batch, (B, L, V)."""
+    return contender.predict([source], [target]).view(*target.shape, -1)
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,7 +48,7 @@ def test_nobody_sees_the_future(contender: Contender) -> None:
     changed = target.clone()
     changed[:, 6:] = 3 + (target[:, 6:] - 2) % 10
     with torch.no_grad():
-        before, after = contender(source, target), contender(source, changed)
+        before, after = predicted(contender, source, target), predicted(contender, source, changed)
     assert before.shape == (5, 11, 13)
     torch.testing.assert_close(before[:, :6], after[:, :6])
     assert not torch.allclose(before[:, 6:], after[:, 6:])
@@ -41,27 +57,36 @@ def test_nobody_sees_the_future(contender: Contender) -> None:
 def test_nobody_reads_padding(contender: Contender) -> None:
     source, target = batch()
     with torch.no_grad():
-        padded = contender(source, target)[1]
-        alone = contender(source[1:2, :4], target[1:2])[0]
-    torch.testing.assert_close(padded, alone, rtol=1e-4, atol=1e-5)
+        padded = predicted(contender, source, target)[1]
+        unpadded = predicted(contender, source[1:2, :4], target[1:2])[0]
+    torch.testing.assert_close(padded, unpadded, rtol=1e-4, atol=1e-5)
 
 
-def test_decoding_never_stops_early_and_says_the_likeliest(contender: Contender) -> None:
+def test_decoding_never_stops_early_and_chooses_the_likeliest(contender: Contender) -> None:
     source, _ = batch()
-    for how, decode in contender.decoders().items():
+    for how, decode in contender.decoders.items():
         with torch.inference_mode():
-            said = decode(source, 23)
-            read = torch.cat([torch.full((5, 1), BOS), said[:, :-1]], dim=1)
-            logits = contender(source, read)
-        assert said.shape == (5, 23), how
+            decoded = decode(source, 23)
+            read = torch.cat([torch.full((5, 1), BOS), decoded[:, :-1]], dim=1)
+            logits = predicted(contender, source, read)
+        assert decoded.shape == (5, 23), how
         # Where two tokens are as good as equal, rounding may choose either.
-        chosen = logits.gather(-1, said[..., None])[..., 0]
+        chosen = logits.gather(-1, decoded[..., None])[..., 0]
         torch.testing.assert_close(chosen, logits.max(dim=-1).values, rtol=1e-4, atol=1e-4)
 
 
+def test_parts_are_predicted_as_each_by_itself(contender: Contender) -> None:
+    source, target = batch()
+    sources, targets = [source[:2, :6], source[2:]], [target[:2, :5], target[2:]]
+    with torch.no_grad():
+        together = contender.predict(sources, targets)
+        apart = [contender.predict([one], [other]) for one, other in zip(sources, targets, strict=True)]
+    torch.testing.assert_close(together, torch.cat(apart, dim=1), rtol=1e-4, atol=1e-5)
+
+
 def test_all_have_about_as_many_weights() -> None:
-    shape = NetworkShape(num_tokens=13, d_model=128, num_heads=4, num_layers=1, d_ff=256, max_tokens=31)
-    weights = {name: CONTENDERS[name](shape).num_weights for name in installed()}
+    shape = settings(d_model=128, num_heads=4, d_ff=256)
+    weights = {name: num_weights(build_contender(name, shape).network) for name in installed()}
     assert max(weights.values()) < 1.1 * min(weights.values()), weights
 
 

@@ -2,71 +2,109 @@
 
 import csv
 import json
+import logging
+import runpy
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from hydra.core.global_hydra import GlobalHydra
 
 from attention_lab.benchmark import loop
 from attention_lab.benchmark.__main__ import main
-from attention_lab.benchmark.loop import Finished, run_command
-from attention_lab.benchmark.loop_table import Loop, extra_milliseconds, loop_rows, loop_table
-from attention_lab.benchmark.options import BenchmarkError
-from attention_lab.benchmark.plain_loop import PlainLoop
-from attention_lab.evaluation.checkpoint import Solved
+from attention_lab.benchmark.fresh_process import MeasurementError
+from attention_lab.benchmark.loop import Loop, PlainRun, extra_milliseconds, loop_rows, loop_table, run_command
+from attention_lab.benchmark.machine import Machine
+from attention_lab.benchmark.settings import DeviceSettings
+from attention_lab.evaluation.checkpoint import Solved, Trained
 
 SMALL = "data.train_size=131 data.validation_size=17 data.test_size=17 data.batch_size=47 data.min_length=5"
 SHORT = "data.max_length=5 trainer.max_steps=8 trainer.validate_every=4 optimizer.weight_decay=0.1 seed=7"
 
 
 @pytest.fixture(scope="module")
-def finished() -> Finished:
-    """A run of three steps an epoch, so that it meets two batches that are not whole."""
-    return run_command([*SMALL.split(), *SHORT.split()], threads=1)
+def trained() -> Trained:
+    """A run of three steps an epoch, so that it meets two batches that are not whole; by `train.py` in this process."""
+
+    def train(arguments: list[str], **_: object) -> "subprocess.CompletedProcess[str]":
+        GlobalHydra.instance().clear()
+        patch.setattr(sys, "argv", arguments[1:])
+        runpy.run_path(arguments[1], run_name="__main__")
+        return subprocess.CompletedProcess(arguments, 0, "", "")
+
+    handlers, signals = logging.getLogger().handlers[:], (signal.SIGINT, signal.SIGTERM)
+    before = {signum: signal.getsignal(signum) for signum in signals}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HYDRA_FULL_ERROR", "0")
+        patch.setattr(loop, "subprocess", SimpleNamespace(run=train))
+        trained, seconds = run_command([*SMALL.split(), *SHORT.split()], threads=1)
+    assert seconds > 0
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+    for handler in [handler for handler in logging.getLogger().handlers if handler not in handlers]:
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+    return trained
 
 
-def test_the_plain_loop_takes_the_same_steps(finished: Finished) -> None:
-    assert finished.trained.step == 8
-    assert finished.seconds > 0
-    plain = PlainLoop(finished.trained)
-    before = [weights.clone() for weights in plain.network.parameters()]
-    plain.run(3)
-    plain.run(5)
-    assert all(not torch.equal(old, new) for old, new in zip(before, plain.network.parameters(), strict=True))
-    weights, expected = plain.network.state_dict(), finished.trained.network.state_dict()
+@pytest.fixture
+def again(trained: Trained) -> PlainRun:
+    return PlainRun(trained, Machine(DeviceSettings(device="cpu")))
+
+
+def test_the_plain_loop_takes_the_same_steps(trained: Trained, again: PlainRun) -> None:
+    assert trained.step == 8
+    before = [weights.clone() for weights in again.network.parameters()]
+    again.run(3)
+    again.run(5)
+    assert all(not torch.equal(old, new) for old, new in zip(before, again.network.parameters(), strict=True))
+    weights, expected = again.network.state_dict(), trained.network.state_dict()
     for each in (weights, expected):
         # Softmax takes no notice of it, so its gradient is rounding, which AdamW makes as large as all others.
         del each["blocks.0.attn.w_k.bias"]
     torch.testing.assert_close(weights, expected)
 
 
-def test_it_says_at_which_validation_the_task_was_solved(finished: Finished, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = PlainLoop(finished.trained)
+def test_it_tells_at_which_validation_the_task_was_solved(again: PlainRun, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.5, 0.99])
-    monkeypatch.setattr(plain, "_exact_match", lambda: next(scores))
-    solved = plain.until_solved()
+    monkeypatch.setattr(loop, "teacher_forced", lambda *_: {"exact_match": next(scores)})
+    solved = again.until_solved()
     assert solved is not None
     assert solved.step == 8
     assert solved.seconds > 0
-    assert PlainLoop(finished.trained).until_solved() is None
+
+
+def test_it_ends_with_the_budget(again: PlainRun) -> None:
+    assert again.until_solved() is None
 
 
 def test_a_run_that_fails_is_told_in_a_line() -> None:
-    with pytest.raises(BenchmarkError, match=r"^train\.py .* failed: error: trainer\.max_step=3 is not a setting"):
+    with pytest.raises(MeasurementError, match=r"^train\.py .* failed: error: trainer\.max_step=3 is not a setting"):
         run_command(["trainer.max_step=3"], threads=None)
 
 
+@pytest.mark.slow
+def test_train_py_runs_in_a_fresh_process() -> None:
+    trained, seconds = run_command([*SMALL.split(), *SHORT.split()], threads=1)
+    assert trained.step == 8
+    assert seconds > 0
+
+
 def test_loop_leaves_tables(
-    finished: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[str]] = []
 
-    def run(overrides: list[str], threads: int | None) -> Finished:
+    def run(overrides: list[str], threads: int | None) -> tuple[Trained, float]:
         assert threads is None
         asked.append(overrides)
         # A run of 53 steps takes three times 7 ms longer than one of 50.
         steps = int(overrides[0].partition("=")[2])
-        return Finished(finished.trained._replace(solved=Solved(40, 0.5)), 0.2 + 0.007 * steps)
+        return trained._replace(solved=Solved(40, 0.5)), 0.2 + 0.007 * steps
 
     monkeypatch.setattr(loop, "run_command", run)
     assert main(["loop", "--steps", "3", "--rounds", "2", "--seeds", "1", "--out", str(tmp_path)]) == 0

@@ -1,286 +1,221 @@
 """Encoder-decoder Transformers of the same shape: ours, and those of other libraries, each as its library is used."""
 
 import importlib.util
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from attention_lab.attention.packing import Packing
+from attention_lab.composition.build import build_network
 from attention_lab.models.blocks import DecoderBlock
 from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.embedding import Embedding
-from attention_lab.models.encoder_decoder import PACKED_PARTS, EncoderDecoder
+from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.initialisation import draw_xavier
 from attention_lab.positions.sinusoidal import PositionalEncoding
-from attention_lab.tasks.vocabulary import BOS, EOS, PAD
+from attention_lab.settings.schema import TrainSettings
+from attention_lab.tasks.vocabulary import BOS, EOS, PAD, num_tokens
+
+Predict = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
+"""From the sources (B_i, S_i) and the targets (B_i, L_i) of a batch's parts: logits (1, N, V) of what follows each
+target token, given those before it, in one row."""
 
 Decode = Callable[[Tensor, int], Tensor]
-"""Says so many tokens for every source, the likeliest at each step."""
+"""From sources (B, S): so many tokens (B, L), the likeliest at each step. It never stops early."""
 
 
-@dataclass(frozen=True)
-class NetworkShape:
-    """What all contenders have in common.
-
-    Attributes:
-        num_tokens: token ids, specials included (V).
-        d_model: model width D.
-        num_heads: attention heads.
-        num_layers: layers of the encoder, and of the decoder.
-        d_ff: width of the feed-forward layers.
-        max_tokens: longest sequence, specials included.
-    """
-
-    num_tokens: int
-    d_model: int
-    num_heads: int
-    num_layers: int
-    d_ff: int
-    max_tokens: int
-
-
-class Contender(nn.Module, ABC):
+class Contender(NamedTuple):
     """A network that can be trained and that can decode.
 
     Attributes:
-        package: what has to be installed; None where nothing else has.
+        network: holds all weights.
+        predict: runs it on a batch.
+        decoders: its ways to decode, `cached` or `uncached`.
         batch_parts: parts of like lengths that its training batches are cut into on a CPU.
-        decodes: whether it takes part in decoding.
     """
 
-    package: ClassVar[str | None] = None
-    batch_parts: ClassVar[int] = 1
-    decodes: ClassVar[bool] = True
-
-    @abstractmethod
-    def forward(self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """Returns logits of what follows each target token, given the true ones before it."""
-
-    def packed_logits(
-        self, sources: Sequence[Integer[Tensor, "_ _"]], targets: Sequence[Integer[Tensor, "_ _"]]
-    ) -> Float[Tensor, "1 N V"]:
-        """Returns the logits of all tokens of several batches in one row."""
-        logits = [self(source, target) for source, target in zip(sources, targets, strict=True)]
-        return Packing.of(targets).pack(logits)
-
-    @abstractmethod
-    def decoders(self) -> dict[str, Decode]:
-        """Returns its ways to decode greedily, `cached` or `uncached`; none of them ever stops early."""
-
-    @property
-    def num_weights(self) -> int:
-        """How many weights it has."""
-        return sum(weights.numel() for weights in self.parameters())
+    network: nn.Module
+    predict: Predict
+    decoders: Mapping[str, Decode]
+    batch_parts: int = 1
 
 
-class Ours(Contender):
-    """The network and the batches that `train.py` makes by default."""
+def ours(settings: TrainSettings) -> Contender:
+    """Returns the network that `train.py` makes, with the batches that it makes."""
+    network = build_network(settings.model, settings.attention, settings.position, settings.data)
+    assert isinstance(network, EncoderDecoder)
+    blocks = [block for block in network.decoder if isinstance(block, DecoderBlock)]
 
-    batch_parts = PACKED_PARTS
-
-    def __init__(self, shape: NetworkShape) -> None:
-        super().__init__()
-        self.network = EncoderDecoder(
-            shape.num_tokens, shape.d_model, shape.num_heads, shape.num_layers, shape.d_ff, dropout=0.0
-        )
-
-    def forward(self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        return self.network(source, target).logits
-
-    def packed_logits(
-        self, sources: Sequence[Integer[Tensor, "_ _"]], targets: Sequence[Integer[Tensor, "_ _"]]
-    ) -> Float[Tensor, "1 N V"]:
-        return self.network.packed_logits(sources, targets)
-
-    def decoders(self) -> dict[str, Decode]:
+    def never_end() -> None:
         with torch.no_grad():
-            self.network.output.bias[EOS] = -1e9
+            network.output.bias[EOS] = -1e9
 
-        def uncached(source: Tensor, length: int) -> Tensor:
-            begun = self.network.begin(source)
-            blocks = [block for block in self.network.decoder if isinstance(block, DecoderBlock)]
+    def cached(source: Tensor, length: int) -> Tensor:
+        never_end()
+        return greedy_decode(network, source, length)
 
-            def predict(target: Tensor) -> Tensor:
-                # Reading fills a state's caches: who is to read everything again needs empty ones.
-                empty = begun._replace(history=tuple(block.self_attn.new_cache() for block in blocks))
-                return self.network.step(target, empty)[0].logits
+    def uncached(source: Tensor, length: int) -> Tensor:
+        never_end()
+        begun = network.begin(source)
 
-            return _uncached(predict, source, length)
+        def predict(target: Tensor) -> Tensor:
+            # Reading fills a state's caches: who is to read everything again needs empty ones.
+            empty = begun._replace(history=tuple(block.self_attn.new_cache() for block in blocks))
+            return network.step(target, empty)[0].logits
 
-        return {"cached": lambda source, length: greedy_decode(self.network, source, length), "uncached": uncached}
+        return _uncached(predict, source, length)
 
-
-class OursPadded(Ours):
-    """The same network on the padded batches that the others get."""
-
-    batch_parts = 1
-    decodes = False
+    decoders = {"cached": cached, "uncached": uncached}
+    return Contender(network, network.packed_logits, decoders, network.batch_parts)
 
 
-class TorchTransformer(Contender):
-    """`torch.nn.Transformer` between our embeddings, positions and output. It has no cache.
+def ours_padded(settings: TrainSettings) -> Contender:
+    """Returns the same network with the padded batches that the others get; it decodes as `ours` does."""
+    return ours(settings)._replace(decoders={}, batch_parts=1)
+
+
+def torch_transformer(settings: TrainSettings) -> Contender:
+    """Returns `torch.nn.Transformer` between our embeddings, positions and output. It has no cache.
 
     Targets are padded on the right, where nothing that counts can see them, so they need no mask of their own.
     """
+    shape, width, layers = settings.model, settings.model["d_model"], settings.model["num_layers"]
+    tokens, most = num_tokens(settings.data.vocab_size), settings.position["max_len"]
+    sources, targets = (Embedding(tokens, width, 0.0, PositionalEncoding(width, most)) for _ in range(2))
+    transformer = nn.Transformer(
+        width, shape["num_heads"], layers, layers, shape["d_ff"], dropout=0.0, batch_first=True
+    )
+    # In evaluation mode it would pack padded sources into nested tensors, with a warning that these may change.
+    transformer.encoder.use_nested_tensor = False
+    output = nn.Linear(width, tokens)
+    network = nn.ModuleList([sources, targets, transformer, output])
+    draw_xavier(network)
 
-    def __init__(self, shape: NetworkShape) -> None:
-        super().__init__()
-        self.source_embedding, self.target_embedding = (
-            Embedding(shape.num_tokens, shape.d_model, 0.0, PositionalEncoding(shape.d_model, shape.max_tokens))
-            for _ in range(2)
-        )
-        self.network = nn.Transformer(
-            shape.d_model,
-            shape.num_heads,
-            shape.num_layers,
-            shape.num_layers,
-            shape.d_ff,
-            dropout=0.0,
-            batch_first=True,
-        )
-        # In evaluation mode it would pack padded sources into nested tensors, with a warning that these may change.
-        self.network.encoder.use_nested_tensor = False
-        self.output = nn.Linear(shape.d_model, shape.num_tokens)
-        draw_xavier(self)
-
-    def forward(self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+    def encode(source: Tensor) -> Callable[[Tensor], Tensor]:
         padding = source == PAD
-        return self._said(target, self._read(source, padding), padding)
+        memory = transformer.encoder(sources(source), src_key_padding_mask=padding)
 
-    def decoders(self) -> dict[str, Decode]:
-        def uncached(source: Tensor, length: int) -> Tensor:
-            padding = source == PAD
-            memory = self._read(source, padding)
-            return _uncached(lambda target: self._said(target, memory, padding), source, length)
+        def decode(target: Tensor) -> Tensor:
+            future = torch.ones(target.size(1), target.size(1), dtype=torch.bool, device=target.device).triu(1)
+            masks = {"tgt_mask": future, "memory_key_padding_mask": padding}
+            return output(transformer.decoder(targets(target), memory, **masks, tgt_is_causal=True))
 
-        return {"uncached": uncached}
+        return decode
 
-    def _read(self, source: Tensor, padding: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
-        return self.network.encoder(self.source_embedding(source), src_key_padding_mask=padding)
+    def uncached(source: Tensor, length: int) -> Tensor:
+        return _uncached(encode(source), source, length)
 
-    def _said(self, target: Tensor, memory: Tensor, padding: Bool[Tensor, "B S"]) -> Float[Tensor, "B T V"]:
-        length = target.size(1)
-        future = torch.ones(length, length, dtype=torch.bool, device=target.device).triu(1)
-        said = self.network.decoder(
-            self.target_embedding(target),
-            memory,
-            tgt_mask=future,
-            memory_key_padding_mask=padding,
-            tgt_is_causal=True,
-        )
-        return self.output(said)
+    return Contender(network, _part_by_part(lambda source, target: encode(source)(target)), {"uncached": uncached})
 
 
-class XTransformers(Contender):
-    """`x_transformers.XTransformer` with its defaults (pre-norm, no biases, learned positions) and fused attention."""
+def x_transformers(settings: TrainSettings) -> Contender:
+    """Returns `XTransformer` with its defaults (pre-norm, no biases, learned positions) and fused attention."""
+    from x_transformers import XTransformer
 
-    package = "x_transformers"
+    shape = settings.model
+    stack: dict[str, Any] = {
+        "num_tokens": num_tokens(settings.data.vocab_size),
+        "max_seq_len": settings.position["max_len"],
+        "depth": shape["num_layers"],
+        "heads": shape["num_heads"],
+        "attn_dim_head": shape["d_model"] // shape["num_heads"],
+        "attn_flash": True,
+        "ff_mult": shape["d_ff"] / shape["d_model"],
+    }
+    cross: dict[str, Any] = {"dec_cross_attn_dim_head": stack["attn_dim_head"], "dec_cross_attn_flash": True}
+    both = {f"{side}_{name}": value for side in ("enc", "dec") for name, value in stack.items()}
+    network: Any = XTransformer(dim=shape["d_model"], **both, **cross)
 
-    def __init__(self, shape: NetworkShape) -> None:
-        super().__init__()
-        from x_transformers import XTransformer
-
-        stack: dict[str, Any] = {
-            "num_tokens": shape.num_tokens,
-            "max_seq_len": shape.max_tokens,
-            "depth": shape.num_layers,
-            "heads": shape.num_heads,
-            "attn_dim_head": shape.d_model // shape.num_heads,
-            "attn_flash": True,
-            "ff_mult": shape.d_ff / shape.d_model,
-        }
-        cross: dict[str, Any] = {"dec_cross_attn_dim_head": stack["attn_dim_head"], "dec_cross_attn_flash": True}
-        each = {f"{side}_{name}": value for side in ("enc", "dec") for name, value in stack.items()}
-        self.network: Any = XTransformer(dim=shape.d_model, **each, **cross)
-
-    def forward(self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+    def predict(source: Tensor, target: Tensor) -> Tensor:
         real = source != PAD
-        memory = self.network.encoder(source, mask=real, return_embeddings=True)
+        memory = network.encoder(source, mask=real, return_embeddings=True)
         # Past the wrapper that would read one token more, and whose loss is the same.
-        return self.network.decoder.net(target, context=memory, context_mask=real)
+        return network.decoder.net(target, context=memory, context_mask=real)
 
-    def decoders(self) -> dict[str, Decode]:
-        def cached(source: Tensor, length: int) -> Tensor:
-            start = source.new_full((len(source), 1), BOS)
-            return self.network.generate(source, start, length, mask=source != PAD, temperature=0.0)
+    def cached(source: Tensor, length: int) -> Tensor:
+        start = source.new_full((len(source), 1), BOS)
+        return network.generate(source, start, length, mask=source != PAD, temperature=0.0)
 
-        return {"cached": cached}
-
-
-class Bart(Contender):
-    """Hugging Face's BART, built from a small config: post-norm, learned positions, shared embeddings."""
-
-    package = "transformers"
-
-    def __init__(self, shape: NetworkShape) -> None:
-        super().__init__()
-        from transformers import BartConfig, BartForConditionalGeneration
-
-        config = BartConfig(
-            vocab_size=shape.num_tokens,
-            max_position_embeddings=shape.max_tokens,
-            d_model=shape.d_model,
-            encoder_layers=shape.num_layers,
-            decoder_layers=shape.num_layers,
-            encoder_attention_heads=shape.num_heads,
-            decoder_attention_heads=shape.num_heads,
-            encoder_ffn_dim=shape.d_ff,
-            decoder_ffn_dim=shape.d_ff,
-            activation_function="relu",
-            dropout=0.0,
-            scale_embedding=True,
-            pad_token_id=PAD,
-            bos_token_id=BOS,
-            eos_token_id=EOS,
-            decoder_start_token_id=BOS,
-            forced_eos_token_id=None,
-        )
-        self.network: Any = BartForConditionalGeneration(config)
-        # Without an EOS nothing stops early, and nothing has to look for it at every token either.
-        self.network.generation_config.eos_token_id = None
-
-    def forward(self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        return self.network(
-            input_ids=source, attention_mask=(source != PAD).long(), decoder_input_ids=target, use_cache=False
-        ).logits
-
-    def decoders(self) -> dict[str, Decode]:
-        def cached(source: Tensor, length: int) -> Tensor:
-            said = self.network.generate(
-                input_ids=source,
-                attention_mask=(source != PAD).long(),
-                max_new_tokens=length,
-                do_sample=False,
-                num_beams=1,
-                use_cache=True,
-            )
-            return cast(Tensor, said)[:, 1:]
-
-        return {"cached": cached}
+    return Contender(network, _part_by_part(predict), {"cached": cached})
 
 
-CONTENDERS: Mapping[str, type[Contender]] = {
-    "ours": Ours,
-    "ours, padded": OursPadded,
-    "torch.nn.Transformer": TorchTransformer,
-    "x-transformers": XTransformers,
-    "BART (transformers)": Bart,
+def bart(settings: TrainSettings) -> Contender:
+    """Returns Hugging Face's BART, built from a small config: post-norm, learned positions, shared embeddings."""
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    shape = settings.model
+    stack = {"layers": shape["num_layers"], "attention_heads": shape["num_heads"], "ffn_dim": shape["d_ff"]}
+    both: dict[str, Any] = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in stack.items()}
+    config = BartConfig(
+        vocab_size=num_tokens(settings.data.vocab_size),
+        max_position_embeddings=settings.position["max_len"],
+        d_model=shape["d_model"],
+        **both,
+        activation_function="relu",
+        dropout=0.0,
+        scale_embedding=True,
+        pad_token_id=PAD,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        decoder_start_token_id=BOS,
+        forced_eos_token_id=None,
+    )
+    network: Any = BartForConditionalGeneration(config)
+    # Without an EOS nothing stops early, and nothing has to look for it at every token either.
+    network.generation_config.eos_token_id = None
+
+    def predict(source: Tensor, target: Tensor) -> Tensor:
+        real = (source != PAD).long()
+        return network(input_ids=source, attention_mask=real, decoder_input_ids=target, use_cache=False).logits
+
+    def cached(source: Tensor, length: int) -> Tensor:
+        given = {"input_ids": source, "attention_mask": (source != PAD).long(), "max_new_tokens": length}
+        return network.generate(**given, do_sample=False, num_beams=1, use_cache=True)[:, 1:]
+
+    return Contender(network, _part_by_part(predict), {"cached": cached})
+
+
+CONTENDERS: Mapping[str, Callable[[TrainSettings], Contender]] = {
+    "ours": ours,
+    "ours, padded": ours_padded,
+    "torch.nn.Transformer": torch_transformer,
+    "x-transformers": x_transformers,
+    "BART (transformers)": bart,
 }
 """Who takes part, under the name that tables show."""
+
+PACKAGES: Mapping[str, str] = {"x-transformers": "x_transformers", "BART (transformers)": "transformers"}
+"""What has to be installed for some of them."""
 
 
 def installed() -> list[str]:
     """Returns the names of the contenders whose packages are there."""
-    return [name for name, made in CONTENDERS.items() if made.package is None or importlib.util.find_spec(made.package)]
+    return [name for name in CONTENDERS if name not in PACKAGES or importlib.util.find_spec(PACKAGES[name])]
 
 
-def _uncached(predict: Callable[[Tensor], Tensor], source: Tensor, length: int) -> Integer[Tensor, "B T"]:
-    """Decodes by reading everything said so far again for each further token."""
+def build_contender(name: str, settings: TrainSettings) -> Contender:
+    """Builds a contender of the shape of ours; `position.max_len` says how many tokens a sequence may have.
+
+    Raises:
+        SettingError: the network refuses the shape.
+    """
+    torch.manual_seed(0)
+    return CONTENDERS[name](settings)
+
+
+def _part_by_part(predict: Callable[[Tensor, Tensor], Tensor]) -> Predict:
+    """Makes a network that reads one batch at a time read several parts one after another."""
+
+    def packed(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+        return Packing.of(targets).pack([predict(*part) for part in zip(sources, targets, strict=True)])
+
+    return packed
+
+
+def _uncached(predict: Callable[[Tensor], Tensor], source: Tensor, length: int) -> Tensor:
+    """Decodes by reading all tokens so far again for each further one."""
     target = source.new_full((len(source), 1), BOS)
     for _ in range(length):
         target = torch.cat([target, predict(target)[:, -1:].argmax(dim=-1)], dim=1)

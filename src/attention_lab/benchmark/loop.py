@@ -1,22 +1,29 @@
 """`loop`: what the loop of `train.py` costs beside a plain one that learns the same."""
 
+import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from attention_lab.benchmark.choices import CHECKOUT
-from attention_lab.benchmark.loop_table import Loop, extra_milliseconds, loop_rows, loop_table
+import torch
+
+from attention_lab.benchmark.fresh_process import MeasurementError
 from attention_lab.benchmark.machine import Machine
-from attention_lab.benchmark.options import BenchmarkError, LoopOptions
 from attention_lab.benchmark.plain_loop import PlainLoop
-from attention_lab.evaluation.checkpoint import Trained, load_trained
-from attention_lab.runs.files import write_csv, write_json, write_text
+from attention_lab.benchmark.results import Row, log, write_results
+from attention_lab.benchmark.settings import DeviceSettings, LoopSettings
+from attention_lab.cli.composing import CHECKOUT
+from attention_lab.evaluation.checkpoint import Solved, Trained, load_trained, untrained_network
+from attention_lab.evaluation.scoring import teacher_forced
+from attention_lab.report.tables import as_markdown
+from attention_lab.training.module import SOLVED
 from attention_lab.training.tuning import flush_denormals
 
 EXPERIMENT = "fixed_length_reverse"
@@ -26,61 +33,61 @@ WARM_UP = 50
 """Steps before the clock runs."""
 
 
-class Finished(NamedTuple):
-    """A run of `train.py`.
+_CPU = torch.device("cpu")
+
+
+class Loop(NamedTuple):
+    """What was measured of one loop.
 
     Attributes:
-        trained: its best checkpoint.
-        seconds: what training took, by its `metrics.json`.
+        name: what it is called.
+        milliseconds: of a step, round by round.
+        solved: when each run had solved the task; None if it never did.
     """
 
-    trained: Trained
-    seconds: float
+    name: str
+    milliseconds: list[float]
+    solved: list[Solved | None]
 
 
-def run_loop(options: LoopOptions, out: Path) -> str:
+def run(settings: LoopSettings, out: Path) -> str:
     """Measures, leaves `loop.json`, `loop.csv` and `loop.md` in a folder, and returns the table.
 
     Raises:
-        BenchmarkError: `train.py` failed.
+        MeasurementError: `train.py` failed.
     """
     # Both loops are to compute alike.
     flush_denormals()
-    machine = Machine("cpu", "32-true", options.threads)
+    machine = Machine(DeviceSettings(settings.threads, "cpu", "32-true"))
     plain, command = Loop("plain loop of PyTorch", [], []), Loop("train.py", [], [])
-    for number in range(options.rounds):
-        _say(f"round {number + 1} of {options.rounds}")
-        _time_both(plain, command, options, machine)
-    for seed in range(options.seeds):
-        _say(f"seed {seed}")
-        trained = run_command([f"seed={seed}"], options.threads).trained
+    for number in range(settings.rounds):
+        log(f"round {number + 1} of {settings.rounds}")
+        _time_both(plain, command, settings, machine)
+    for seed in range(settings.seeds):
+        log(f"seed {seed}")
+        trained, _ = run_command([f"seed={seed}"], settings.threads)
         command.solved.append(trained.solved)
-        plain.solved.append(PlainLoop(trained).until_solved())
-    loops = (plain, command)
-    content: dict[str, Any] = {
-        "options": asdict(options),
-        "machine": machine.described(),
-        "experiment": EXPERIMENT,
-        "extra_milliseconds": extra_milliseconds(command, plain),
-        "loops": loop_rows(loops),
-    }
-    write_json(content, out / "loop.json")
-    write_csv([{name: _cell(value) for name, value in row.items()} for row in loop_rows(loops)], out / "loop.csv")
-    write_text(loop_table(loops), out / "loop.md")
-    return loop_table(loops)
+        plain.solved.append(PlainRun(trained, machine).until_solved())
+    loops = [plain, command]
+    rows, table = loop_rows(loops), loop_table(loops)
+    extra = extra_milliseconds(command, plain)
+    write_results(
+        out / "loop", settings, machine, rows, table, experiment=EXPERIMENT, extra_milliseconds=extra, loops=rows
+    )
+    return table
 
 
-def run_command(overrides: Sequence[str], threads: int | None) -> Finished:
-    """Trains with `train.py` in a fresh process.
+def run_command(overrides: Sequence[str], threads: int | None) -> tuple[Trained, float]:
+    """Trains with `train.py` in a fresh process; returns its best checkpoint and the seconds of training.
 
     Raises:
-        BenchmarkError: it failed.
+        MeasurementError: it failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        asked = [f"experiment={EXPERIMENT}", "trainer=cpu", *overrides, f"hydra.run.dir={run}"]
+        arguments = [f"experiment={EXPERIMENT}", "trainer=cpu", *overrides, f"hydra.run.dir={run}"]
         done = subprocess.run(
-            [sys.executable, str(CHECKOUT / "train.py"), *asked],
+            [sys.executable, str(CHECKOUT / "train.py"), *arguments],
             capture_output=True,
             text=True,
             check=False,
@@ -88,26 +95,82 @@ def run_command(overrides: Sequence[str], threads: int | None) -> Finished:
         )
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise BenchmarkError(f"train.py {' '.join(asked)} failed: {lines[-1]}")
+            raise MeasurementError(f"train.py {' '.join(arguments)} failed: {lines[-1]}")
         metrics = json.loads((run / "metrics.json").read_text())
-        return Finished(load_trained(run / "checkpoints" / "best.ckpt"), metrics["train/seconds"])
+        return load_trained(run / "checkpoints" / "best.ckpt"), metrics["train/seconds"]
 
 
-def _time_both(plain: Loop, command: Loop, options: LoopOptions, machine: Machine) -> None:
+class PlainRun:
+    """A run of `train.py` anew, by a plain loop from its network as it was before the first step.
+
+    Its sources are all of one length, so that it was trained on whole batches.
+    """
+
+    def __init__(self, trained: Trained, machine: Machine) -> None:
+        self.network = untrained_network(trained.settings)
+        self._loop = PlainLoop(self.network, self.network.packed_logits, trained.settings, machine)
+        self._data = trained.data
+        self._batches = iter(trained.data.train_dataloader())
+        self._trainer = trained.settings.trainer
+
+    def run(self, steps: int) -> None:
+        """Takes so many steps."""
+        for batch in itertools.islice(self._batches, steps):
+            self._loop.step(batch)
+
+    def until_solved(self) -> Solved | None:
+        """Trains with the run's own budget, validated when the run was, and stops as soon as the task is solved."""
+        every, start = self._trainer.validate_every, time.monotonic()
+        for step in range(every, self._trainer.max_steps + 1, every):
+            self.run(every)
+            if teacher_forced(self.network, self._data.val_dataloader(), _CPU)["exact_match"] >= SOLVED:
+                return Solved(step, time.monotonic() - start)
+        return None
+
+
+def _time_both(plain: Loop, command: Loop, settings: LoopSettings, machine: Machine) -> None:
     """Times the same steps of both loops; what comes before and after them in `train.py` is a shorter run's time."""
-    short, long = (
-        run_command([f"trainer.max_steps={steps}", f"trainer.validate_every={steps}"], options.threads)
-        for steps in (WARM_UP, WARM_UP + options.steps)
+    (_, short), (trained, long) = (
+        run_command([f"trainer.max_steps={steps}", f"trainer.validate_every={steps}"], settings.threads)
+        for steps in (WARM_UP, WARM_UP + settings.steps)
     )
-    command.milliseconds.append(1000 * (long.seconds - short.seconds) / options.steps)
-    loop = PlainLoop(long.trained)
-    loop.run(WARM_UP)
-    plain.milliseconds.append(1000 * machine.seconds(lambda: loop.run(options.steps)) / options.steps)
+    command.milliseconds.append(1000 * (long - short) / settings.steps)
+    again = PlainRun(trained, machine)
+    again.run(WARM_UP)
+    plain.milliseconds.append(1000 * machine.seconds(lambda: again.run(settings.steps)) / settings.steps)
 
 
-def _cell(value: object) -> object:
-    return " ".join(f"{each:.4g}" for each in value if each is not None) if isinstance(value, list) else value
+def extra_milliseconds(loop: Loop, reference: Loop) -> float:
+    """Returns what a step takes beyond one of the reference: the median of the rounds' differences."""
+    rounds = zip(loop.milliseconds, reference.milliseconds, strict=True)
+    return statistics.median(own - others for own, others in rounds)
 
 
-def _say(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
+def loop_rows(loops: Sequence[Loop]) -> list[Row]:
+    """Returns one row a loop; the first one is the reference. Steps and seconds are None where a run solved nothing."""
+    return [
+        {
+            "loop": loop.name,
+            "milliseconds": statistics.median(loop.milliseconds),
+            "extra_milliseconds": extra_milliseconds(loop, loops[0]),
+            "rounds": loop.milliseconds,
+            "steps_to_solve": [solved and solved.step for solved in loop.solved],
+            "seconds_to_solve": [solved and solved.seconds for solved in loop.solved],
+        }
+        for loop in loops
+    ]
+
+
+def loop_table(loops: Sequence[Loop]) -> str:
+    """Returns a row a loop as Markdown; the first one is the reference."""
+    rows = [
+        [
+            loop.name,
+            f"{statistics.median(loop.milliseconds):.2f}",
+            f"{extra_milliseconds(loop, loops[0]):.2f}",
+            ", ".join("–" if solved is None else str(solved.step) for solved in loop.solved),
+            ", ".join("–" if solved is None else f"{solved.seconds:.2f}" for solved in loop.solved),
+        ]
+        for loop in loops
+    ]
+    return as_markdown(["loop", "ms a step", "ms more", "steps to 99 %", "seconds"], rows)

@@ -4,41 +4,40 @@ import platform
 import re
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from attention_lab.benchmark.alone import peak_resident_bytes
-from attention_lab.benchmark.options import BenchmarkError
+from attention_lab.benchmark.fresh_process import in_fresh_process, peak_resident_bytes
+from attention_lab.benchmark.settings import DeviceSettings
+from attention_lab.errors import SettingError
 
 
 class Machine:
     """A device at a precision.
 
-    Args:
-        device: `auto`, `cpu` or `gpu`.
-        precision: `auto`, `32-true` or `bf16-mixed`.
-        threads: threads on a CPU; None leaves the choice to PyTorch.
-
     Raises:
-        BenchmarkError: a GPU is asked for and there is none.
+        SettingError: a GPU is asked for and there is none.
     """
 
-    def __init__(self, device: str, precision: str, threads: int | None) -> None:
-        if device == "gpu" and not torch.cuda.is_available():
-            raise BenchmarkError("--device gpu needs a CUDA GPU and none is visible; use --device cpu")
-        if threads is not None:
-            torch.set_num_threads(threads)
-        self.is_gpu = device != "cpu" and torch.cuda.is_available()
+    def __init__(self, settings: DeviceSettings) -> None:
+        if settings.device == "gpu" and not torch.cuda.is_available():
+            raise SettingError("device", "gpu", "needs a CUDA GPU and none is visible; use device=cpu")
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        self.is_gpu = settings.device != "cpu" and torch.cuda.is_available()
         self.device = torch.device("cuda" if self.is_gpu else "cpu")
-        mixed = precision == "bf16-mixed" or (precision == "auto" and self.is_gpu and torch.cuda.is_bf16_supported())
+        able = self.is_gpu and torch.cuda.is_bf16_supported()
+        mixed = settings.precision == "bf16-mixed" or (settings.precision == "auto" and able)
         self.precision = "bf16-mixed" if mixed else "32-true"
 
     def computing(self) -> AbstractContextManager[Any]:
         """Returns the context in which networks run at this precision."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16-mixed")
+        mixed = self.precision == "bf16-mixed"
+        return torch.autocast(self.device.type, torch.bfloat16) if mixed else nullcontext()
 
     def seconds(self, run: Callable[[], object]) -> float:
         """Returns how long a call takes, the GPU's work included."""
@@ -49,10 +48,7 @@ class Machine:
         return time.perf_counter() - start
 
     def peak_bytes(self, run: Callable[[], object]) -> int:
-        """Returns a GPU's peak memory during a call on top of what it held before, or a CPU process's peak so far.
-
-        A CPU process's peak has a meaning only next to that of a process that did everything else alike.
-        """
+        """Returns a GPU's peak memory during a call on top of what it held before, or a CPU process's peak so far."""
         if not self.is_gpu:
             run()
             return peak_resident_bytes()
@@ -63,7 +59,22 @@ class Machine:
         self._wait()
         return torch.cuda.max_memory_allocated() - before
 
-    def described(self) -> dict[str, Any]:
+    def mebibytes(self, measure: Callable[[int], int], steps: int, timeout: int | None = None) -> float:
+        """Returns the MiB that steps take in a fresh process, on a CPU on top of one that does all else alike.
+
+        Args:
+            measure: takes a number of steps and returns `peak_bytes`.
+            steps: how many to take.
+            timeout: seconds that a process may take.
+
+        Raises:
+            MeasurementError: a process failed.
+        """
+        peak = in_fresh_process(partial(measure, steps), timeout, tight_heap=True)
+        baseline = 0 if self.is_gpu else in_fresh_process(partial(measure, 0), timeout, tight_heap=True)
+        return max(peak - baseline, 0) / 2**20
+
+    def description(self) -> dict[str, str | int]:
         """Returns what to know about figures that were measured here."""
         return {
             "device": torch.cuda.get_device_name() if self.is_gpu else _processor(),

@@ -1,137 +1,150 @@
 """`peers`: throughput of training and decoding beside other libraries' Transformers of the same shape."""
 
 import importlib.metadata
-import sys
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from statistics import median
 
 import torch
+from torch import nn
 
-from attention_lab.benchmark.alone import TIGHT_HEAP, Failed, run_alone
-from attention_lab.benchmark.contenders import CONTENDERS, Contender, Decode, installed
+from attention_lab.benchmark.contender_training import compose, measure_memory, train, training_data
+from attention_lab.benchmark.contenders import CONTENDERS, PACKAGES, Decode, build_contender, installed
+from attention_lab.benchmark.fresh_process import MeasurementError
 from attention_lab.benchmark.machine import Machine
-from attention_lab.benchmark.options import PeersOptions
-from attention_lab.benchmark.peers_table import Standing, decoding_table, standing_rows, training_table
-from attention_lab.benchmark.race import Result, Runner, race
-from attention_lab.benchmark.training_run import (
-    MEMORY_STEPS,
-    TrainingRun,
-    built,
-    memory_question,
-    network_shape,
-    training_data,
-)
-from attention_lab.data.module import SequenceData
+from attention_lab.benchmark.plain_loop import PlainLoop
+from attention_lab.benchmark.results import Row, log, write_results
+from attention_lab.benchmark.settings import PeersSettings
+from attention_lab.benchmark.turns import Rates, median_ratios, take_turns
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.cost import draw_throughput
-from attention_lab.runs.files import write_csv, write_json, write_text
+from attention_lab.report.tables import as_markdown
+from attention_lab.settings.schema import TrainSettings
 
-_OURS = next(iter(CONTENDERS))
-_TRAINING = "attention_lab.benchmark.training_run"
 _WARM_UP_STEPS, _WARM_UP_TOKENS = 3, 8
+_MEMORY_STEPS = 3
+"""Training steps whose peak memory is measured."""
 
 
-def run_peers(options: PeersOptions, out: Path) -> str:
+def run(settings: PeersSettings, out: Path) -> str:
     """Measures, leaves `peers.json`, `peers.csv`, `peers.md` and a figure in a folder, and returns the tables.
 
     Raises:
-        BenchmarkError: there is no such task, or the shape is impossible.
+        SettingError: there is no such task, the shape is impossible, or there is no such device.
     """
-    machine = Machine(options.device, options.precision, options.threads)
-    shape = network_shape(options)
-    weights = {name: built(name, shape).num_weights for name in installed()}
-    races: dict[str, dict[str, Result]] = {}
-    for title, fixed in (
-        (f"training, lengths 1-{options.max_length}", False),
-        (f"training, length {options.max_length}", True),
-    ):
-        _say(title)
-        races[title] = _race_training(options, machine, fixed)
-    title = f"decoding {options.decode_length} tokens"
-    _say(title)
-    races[title] = _race_decoding(options, machine)
-    _say("memory of training")
-    memory = {name: _memory(name, options) for name in weights}
-    standing = Standing(races, weights, memory, [name for name in CONTENDERS if name not in weights])
-    tables = f"{training_table(standing)}\n{decoding_table(standing)}"
-    write_json(
-        {
-            "options": asdict(options),
-            "machine": machine.described() | _versions(),
-            "contenders": standing_rows(standing),
-            "not_installed": standing.not_installed,
+    machine, longest = Machine(settings), settings.max_length
+    mixed, fixed = compose(settings, min_length=1), compose(settings, min_length=longest)
+    weights = {name: num_weights(build_contender(name, mixed).network) for name in installed()}
+    training: dict[str, Rates] = {}
+    for race, learned in ((f"training, lengths 1-{longest}", mixed), (f"training, length {longest}", fixed)):
+        log(race)
+        training[race] = _race_training(settings, learned, machine)
+    race = f"decoding {settings.decode_length} tokens"
+    log(race)
+    decoding = {race: _race_decoding(settings, fixed, machine)}
+    log("memory of training")
+    memory = {name: _memory(name, settings, mixed, machine) for name in weights}
+    rows = peers_rows(training | decoding, weights, memory)
+    tables = training_table(training, weights, memory) + "\n" + decoding_table(decoding, weights)
+    content = {
+        "contenders": rows,
+        "packages": {
+            PACKAGES[name]: importlib.metadata.version(PACKAGES[name]) for name in PACKAGES if name in weights
         },
-        out / "peers.json",
-    )
-    rows = [row | {"rates": " ".join(f"{rate:.0f}" for rate in row["rates"])} for row in standing_rows(standing)]
-    write_csv(rows, out / "peers.csv")
-    write_text(tables, out / "peers.md")
-    bars = {title: {name: result.median for name, result in results.items()} for title, results in races.items()}
-    save(draw_throughput(bars), out / "peers", options.pdf)
+        "not_installed": not_installed(weights),
+    }
+    write_results(out / "peers", settings, machine, rows, tables, **content)
+    bars = {race: {name: median(own) for name, own in rates.items()} for race, rates in (training | decoding).items()}
+    save(draw_throughput(bars), out / "peers", settings.pdf)
     return tables
 
 
-def _race_training(options: PeersOptions, machine: Machine, fixed: bool) -> dict[str, Result]:
-    shape = network_shape(options)
-    runners: dict[str, Runner] = {}
+def num_weights(network: nn.Module) -> int:
+    """Returns how many weights a network has."""
+    return sum(weights.numel() for weights in network.parameters())
+
+
+def not_installed(weights: Mapping[str, int]) -> list[str]:
+    """Returns who could not take part, of all that have weights otherwise."""
+    return [name for name in CONTENDERS if name not in weights]
+
+
+def _race_training(settings: PeersSettings, learned: TrainSettings, machine: Machine) -> Rates:
+    contenders = {name: build_contender(name, learned) for name in installed()}
     # Who is dealt the same batches can share the rows.
-    data: dict[int, SequenceData] = {}
+    all_parts = {contender.batch_parts for contender in contenders.values()}
+    data = {parts: training_data(learned, parts, machine) for parts in all_parts}
+    runs: dict[str, Callable[[int], int]] = {}
+    for name, contender in contenders.items():
+        loop = PlainLoop(contender.network, contender.predict, learned, machine)
+        runs[name] = partial(train, loop, iter(data[contender.batch_parts].train_dataloader()), machine)
+    return take_turns(runs, _WARM_UP_STEPS, settings.steps, settings.rounds, machine)
+
+
+def _race_decoding(settings: PeersSettings, learned: TrainSettings, machine: Machine) -> Rates:
+    rows, length = training_data(learned, 1, machine).rows("train"), settings.decode_length
+    source = rows.__getitems__(range(min(settings.decode_batch, len(rows)))).source.to(machine.device)
+
+    def run(decode: Decode, length: int) -> int:
+        with torch.inference_mode(), machine.computing():
+            decoded = decode(source, length)
+        assert decoded.shape == (len(source), length), "a contender stopped early"
+        return decoded.numel()
+
+    runs: dict[str, Callable[[int], int]] = {}
     for name in installed():
-        made = CONTENDERS[name]
-        if made.batch_parts not in data:
-            data[made.batch_parts] = training_data(options, made, machine, fixed)
-        run = TrainingRun(built(name, shape), data[made.batch_parts], machine)
-        runners[name] = Runner(run, _WARM_UP_STEPS, options.steps)
-    return race(runners, options.rounds, machine, _OURS)
+        contender = build_contender(name, learned)
+        contender.network.to(machine.device).eval()
+        runs |= {f"{name}, {how}": partial(run, decode) for how, decode in contender.decoders.items()}
+    return take_turns(runs, min(_WARM_UP_TOKENS, length), length, settings.rounds, machine)
 
 
-def _race_decoding(options: PeersOptions, machine: Machine) -> dict[str, Result]:
-    shape = network_shape(options)
-    rows = training_data(options, Contender, machine, fixed=True).rows("train")
-    source = rows.__getitems__(range(min(options.decode_batch, len(rows)))).source.to(machine.device)
-    runners: dict[str, Runner] = {}
-    for name in installed():
-        if not CONTENDERS[name].decodes:
-            continue
-        contender = built(name, shape).to(machine.device).eval()
-        for how, decode in contender.decoders().items():
-            run = _DecodingRun(decode, source, machine)
-            runners[f"{name}, {how}"] = Runner(run, min(_WARM_UP_TOKENS, options.decode_length), options.decode_length)
-    return race(runners, options.rounds, machine, f"{_OURS}, cached")
-
-
-class _DecodingRun:
-    """Decodes a batch and returns how many tokens were said."""
-
-    def __init__(self, decode: Decode, source: torch.Tensor, machine: Machine) -> None:
-        self._decode = decode
-        self._source = source
-        self._machine = machine
-
-    def __call__(self, length: int) -> int:
-        with torch.inference_mode(), self._machine.computing():
-            said = self._decode(self._source, length)
-        assert said.shape == (len(self._source), length), "a contender stopped early"
-        return said.numel()
-
-
-def _memory(name: str, options: PeersOptions) -> float | None:
+def _memory(name: str, settings: PeersSettings, learned: TrainSettings, machine: Machine) -> float | None:
     """Returns the MiB that training takes on top of the network, its gradients and the optimiser; None if it failed."""
     try:
-        steps, none = (
-            run_alone(_TRAINING, memory_question(name, options, count), environment=TIGHT_HEAP)
-            for count in (MEMORY_STEPS, 0)
-        )
-    except Failed as failure:
-        _say(f"{name}: {failure}")
+        return machine.mebibytes(partial(measure_memory, name, learned, settings), _MEMORY_STEPS)
+    except MeasurementError as error:
+        log(f"{name}: {error}")
         return None
-    return max(steps["peak_bytes"] - (0 if steps["on_gpu"] else none["peak_bytes"]), 0) / 2**20
 
 
-def _versions() -> dict[str, str]:
-    packages = {made.package for name, made in CONTENDERS.items() if name in installed() and made.package}
-    return {package: importlib.metadata.version(package) for package in sorted(packages)}
+def peers_rows(races: Mapping[str, Rates], weights: Mapping[str, int], memory: Mapping[str, float | None]) -> list[Row]:
+    """Returns one row a race and contender."""
+    return [
+        {
+            "race": race,
+            "network": name,
+            "tokens_per_second": median(own),
+            "ours_over_theirs": median_ratios(rates)[name],
+            "rates": list(own),
+            "weights": weights.get(name),
+            "training_mebibytes": memory.get(name),
+        }
+        for race, rates in races.items()
+        for name, own in rates.items()
+    ]
 
 
-def _say(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
+def training_table(races: Mapping[str, Rates], weights: Mapping[str, int], memory: Mapping[str, float | None]) -> str:
+    """Returns a row a contender as Markdown: weights, real target tokens per second, ours / theirs, memory."""
+    columns = [column for race in races for column in (f"{race}: tokens/s", "ours / theirs")]
+    rows: list[list[str]] = []
+    for name, count in weights.items():
+        cells = [cell for rates in races.values() for cell in _cells(rates, name)]
+        mebibytes = memory[name]
+        rows.append([name, f"{count:,}", *cells, "–" if mebibytes is None else f"{mebibytes:.1f}"])
+    rows += [[name, "not installed", *["–"] * (len(columns) + 1)] for name in not_installed(weights)]
+    return as_markdown(["network", "weights", *columns, "MiB of a step"], rows)
+
+
+def decoding_table(races: Mapping[str, Rates], weights: Mapping[str, int]) -> str:
+    """Returns a row a contender and way of decoding as Markdown."""
+    ((race, rates),) = races.items()
+    rows = [[name, *_cells(rates, name)] for name in rates]
+    rows += [[name, "not installed", "–"] for name in not_installed(weights)]
+    return as_markdown([race, "tokens/s", "ours, cached / theirs"], rows)
+
+
+def _cells(rates: Rates, name: str) -> list[str]:
+    return [f"{median(rates[name]):,.0f}", f"{median_ratios(rates)[name]:.2f}"]

@@ -14,12 +14,14 @@ class CostCurve(NamedTuple):
     """What one kind of layer costs.
 
     Attributes:
-        label: the kind.
+        kind: its name.
+        form: causal or bidirectional.
         milliseconds: time under each length, in tokens.
         mebibytes: memory under each length.
     """
 
-    label: str
+    kind: str
+    form: str
     milliseconds: Mapping[int, float]
     mebibytes: Mapping[int, float]
 
@@ -33,18 +35,22 @@ def draw_cost(curves: Sequence[CostCurve]) -> Figure:
     figure = new_figure(10.0, 4.4 + 0.11 * len(curves))
     panels = figure.subplots(1, 2)
     for axes, name, unit in zip(panels, ("milliseconds", "mebibytes"), ("time (ms)", "memory (MiB)"), strict=True):
-        lines: list[Mapping[int, float]] = [getattr(curve, name) for curve in curves]
+        # A logarithm has no place for 0.
+        lines = [{n: value for n, value in getattr(curve, name).items() if value > 0} for curve in curves]
         for number, (curve, values) in enumerate(zip(curves, lines, strict=True)):
             style = ("o-", "s--", "^:")[number // len(SERIES) % 3]
             colour = SERIES[number % len(SERIES)]
-            axes.plot(list(values), list(values.values()), style, color=colour, label=curve.label, markersize=4)
+            label = f"{curve.kind}, {curve.form}"
+            axes.plot(list(values), list(values.values()), style, color=colour, label=label, markersize=4)
         _slopes(axes, lines)
         lengths = sorted({length for values in lines for length in values})
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
-        axes.set_xticks(lengths)
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.minorticks_off()
+        if lengths:
+            # A logarithmic axis without a value has no ticks, and would raise an error.
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_xticks(lengths)
+            axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.minorticks_off()
         axes.set(xlabel="length (tokens)", ylabel=unit)
         plain_axes(axes)
     handles, labels = panels[0].get_legend_handles_labels()
