@@ -13,7 +13,7 @@ from attention_lab.benchmark.loop import Finished, run_command
 from attention_lab.benchmark.loop_table import Loop, extra_milliseconds, loop_rows, loop_table
 from attention_lab.benchmark.options import BenchmarkError
 from attention_lab.benchmark.plain_loop import PlainLoop
-from attention_lab.evaluation.checkpoint import Solved
+from attention_lab.runs.checkpoint import Solved
 
 SMALL = "data.train_size=131 data.validation_size=17 data.test_size=17 data.batch_size=47 data.min_length=5"
 SHORT = "data.max_length=5 trainer.max_steps=8 trainer.validate_every=4 optimizer.weight_decay=0.1 seed=7"

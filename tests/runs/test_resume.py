@@ -8,9 +8,9 @@ import pytest
 import torch
 import yaml
 
-from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
-from attention_lab.runs.folder import held
+from attention_lab.runs.folder import locked
+from attention_lab.runs.trained import load_trained
 
 ROOT = Path(__file__).parents[2]
 
@@ -140,7 +140,7 @@ def test_positions_that_counted_otherwise_neither_go_on_nor_lend_their_weights(c
 
 
 def test_a_run_that_goes_on_in_another_process_is_left_alone(command, run, capsys):
-    with held(run.absolute()):
+    with locked(run.absolute()):
         assert "another process" in refusal(command, capsys, "resume=run", "trainer.max_steps=20")
 
 

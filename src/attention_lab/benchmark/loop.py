@@ -15,8 +15,8 @@ from attention_lab.benchmark.loop_table import Loop, extra_milliseconds, loop_ro
 from attention_lab.benchmark.machine import Machine
 from attention_lab.benchmark.options import BenchmarkError, LoopOptions
 from attention_lab.benchmark.plain_loop import PlainLoop
-from attention_lab.evaluation.checkpoint import Trained, load_trained
 from attention_lab.runs.files import write_csv, write_json, write_text
+from attention_lab.runs.trained import Trained, load_trained
 from attention_lab.training.tuning import flush_denormals
 
 EXPERIMENT = "fixed_length_reverse"

@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from attention_lab.evaluation.checkpoint import Solved
 from attention_lab.report.tables import as_markdown
+from attention_lab.runs.checkpoint import Solved
 
 
 class Loop(NamedTuple):

@@ -6,9 +6,12 @@ from functools import partial
 
 import torch
 
-from attention_lab.evaluation.checkpoint import Solved, Trained, untrained_network
 from attention_lab.metrics.sequence import TeacherForcedScores
 from attention_lab.models.inference import evaluation_mode
+from attention_lab.runs.checkpoint import Solved
+from attention_lab.runs.trained import Trained, untrained_network
+from attention_lab.settings.checking import build
+from attention_lab.settings.schema import TrainSettings
 from attention_lab.training.module import SOLVED, batch_loss, weight_groups
 from attention_lab.training.schedule import warmup_then_cosine
 
@@ -22,9 +25,9 @@ class PlainLoop:
 
     def __init__(self, trained: Trained) -> None:
         self._data = trained.data
-        self._settings = trained.settings
+        self._settings = build(TrainSettings, trained.config, "")
         self.network = untrained_network(trained.settings).train()
-        optimizer, max_steps = trained.settings.optimizer, trained.settings.trainer.max_steps
+        optimizer, max_steps = self._settings.optimizer, self._settings.trainer.max_steps
         self._optimizer = torch.optim.AdamW(
             weight_groups(self.network, optimizer.weight_decay),
             lr=optimizer.learning_rate,

@@ -11,7 +11,6 @@ from attention_lab.commands.compare import compare_checkpoints
 from attention_lab.commands.terminal import quiet_libraries
 from attention_lab.data.batches import spread_rows
 from attention_lab.evaluation.ablation import ablate_heads, ablate_together, head_means
-from attention_lab.evaluation.checkpoint import Trained, find_checkpoints, load_trained, untrained_network
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.length_curve import curve_of
 from attention_lab.evaluation.mixture import each_task, telling_rows
@@ -28,6 +27,7 @@ from attention_lab.report.numbers import figure
 from attention_lab.report.page import write_page
 from attention_lab.runs.files import write_json
 from attention_lab.runs.paths import shown
+from attention_lab.runs.trained import Trained, find_checkpoints, load_trained, untrained_network
 from attention_lab.settings.schema import EvaluateSettings
 from attention_lab.training.trainer import choose_device
 from attention_lab.training.tuning import flush_denormals

@@ -27,6 +27,13 @@ from attention_lab.tasks.vocabulary import num_tokens
 
 T = TypeVar("T")
 
+_GIVEN_LATER = {
+    "model": ("num_tokens", "attention", "position", "sampling", "cross_attention"),
+    "attention": ("d_model", "num_heads", "dropout"),
+    "position": ("d_model", "num_heads", "causal"),
+}
+"""Arguments of each component that do not come from its own section of a config."""
+
 
 def build_task(task: Component) -> Task:
     """Builds the task that a config describes; a task made of others has their names."""
@@ -107,10 +114,10 @@ def build_network(
     position_class = _class(position, Position, "position")
     check_parts(model_class, attention_class, position_class)
     make_attention: Callable[..., MultiHeadAttention] = factory(
-        attention_class, _own_settings(attention), "attention", given_later=("d_model", "num_heads", "dropout")
+        attention_class, _own_settings(attention), "attention", _GIVEN_LATER["attention"]
     )
     make_position: Callable[..., Position] = factory(
-        position_class, _own_settings(position), "position", given_later=("d_model", "num_heads", "causal")
+        position_class, _own_settings(position), "position", _GIVEN_LATER["position"]
     )
     parts: dict[str, object] = {
         "attention": make_attention,
@@ -121,18 +128,41 @@ def build_network(
         parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unable else make_attention
     taken = {name: part for name, part in parts.items() if name in settings_of(model_class)}
     make = partial(build, model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
-    with torch.device("meta"):
-        sketched = make()
+    try:
+        with torch.device("meta"):
+            sketched = make()
+    except (RuntimeError, OverflowError) as error:
+        # Sizes whose product has more than 64 bits: even without its numbers such a tensor cannot be.
+        raise SettingError("model", reason="is larger than any machine; choose smaller sizes") from error
     if sketch:
         return sketched
     _check_memory(sketched)
     return make()
 
 
+def component_defaults(section: str, component: object) -> object:
+    """Returns the config of a network, an attention or a position code with the defaults of what it leaves out.
+
+    Args:
+        section: where it stands; those that hold something else are returned as they are.
+        component: its config, of whatever kind.
+    """
+    bases: dict[str, type] = {"model": SequenceModel, "attention": MultiHeadAttention, "position": Position}
+    if section not in bases or not isinstance(component, dict):
+        return component
+    known = settings_of(_class(component, bases[section], section), _GIVEN_LATER[section])
+    missing = {name: parameter.default for name, parameter in known.items() if name not in component}
+    return {**component, **{name: value for name, value in missing.items() if value is not inspect.Parameter.empty}}
+
+
 def _check_memory(sketched: SequenceModel[Any]) -> None:
     # To be trained, it takes the space of its weights four times: gradients and two moments have theirs.
     needed = 4 * sum(part.numel() * part.element_size() for part in sketched.state_dict().values())
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        # Not every system tells, Windows for one.
+        return
     if needed > there:
         raise SettingError(
             f"model: this network takes {needed / 2**30:.0f} GiB to be trained and the machine has "
@@ -152,7 +182,9 @@ def _class(component: Component, base: type[T], section: str) -> type[T]:
     """
     target = component.get("_target_")
     kind = f"{section}._target_={target} is not a {base.__name__} of attention_lab"
-    match = re.fullmatch(r"(attention_lab(?:\.[a-z_]\w*)+)\.([A-Za-z]\w*)", target) if isinstance(target, str) else None
+    # Not too many dots: Python imports one inside the other.
+    pattern = r"(attention_lab(?:\.[a-z_]\w*){1,9})\.([A-Za-z]\w*)"
+    match = re.fullmatch(pattern, target) if isinstance(target, str) else None
     if match is None:
         raise SettingError(kind)
     try:

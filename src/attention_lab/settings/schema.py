@@ -15,6 +15,9 @@ Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 MOST_SYMBOLS = 2**28
 """Symbols that a split may have, all sequences together."""
 
+MOST_EVALUATED = 2**24
+"""The same of the splits that are evaluated, so that it takes minutes and no file can make it days."""
+
 
 @dataclass(frozen=True)
 class DataSettings:
@@ -40,7 +43,8 @@ class DataSettings:
     validation_size: int
     test_size: int
     batch_size: int
-    num_workers: int
+    # What evaluates a checkpoint does not ask the file.
+    num_workers: int = 0
 
     def __post_init__(self) -> None:
         for name in ("min_length", "vocab_size", "train_size", "validation_size", "test_size", "batch_size"):
@@ -58,11 +62,15 @@ class DataSettings:
         for name, most in (("vocab_size", 10**6), ("batch_size", 10**6), ("num_workers", 1024)):
             if getattr(self, name) > most:
                 raise ValueError(f"{name}={getattr(self, name)} is more than a toy task needs; use at most {most}")
-        for name in ("train_size", "validation_size", "test_size"):
-            if getattr(self, name) * self.max_length > MOST_SYMBOLS:
+        for name, most in (
+            ("train_size", MOST_SYMBOLS),
+            ("validation_size", MOST_EVALUATED),
+            ("test_size", MOST_EVALUATED),
+        ):
+            if getattr(self, name) * self.max_length > most:
                 raise ValueError(
                     f"{name}={getattr(self, name)} is too much: with max_length={self.max_length} it may be at most "
-                    f"{MOST_SYMBOLS // self.max_length}, so that the split fits into memory"
+                    f"{most // self.max_length}, so that the split fits into memory and can be evaluated"
                 )
 
     @property
@@ -201,9 +209,9 @@ class CallbackSettings:
         _at_least(0, self, "num_samples")
 
 
-@dataclass(frozen=True)
-class TrainSettings:
-    """Everything `train.py` can be told.
+@dataclass(frozen=True, kw_only=True)
+class TrainedSettings:
+    """What a checkpoint is asked about the run that wrote it: which network learned what.
 
     Attributes:
         task: what to learn.
@@ -211,15 +219,8 @@ class TrainSettings:
         attention: its attention.
         position: its position code.
         data: the sequences.
-        optimizer: how weights move.
-        trainer: where and how long.
-        checkpoint: which step is the best.
-        early_stopping: when the task counts as solved.
-        callbacks: what is shown meanwhile.
         seed: decides weights, data and their order, and every random number of training.
         position_sampling: which positions a sequence has in training.
-        init_from: a checkpoint whose weights a new run begins with.
-        resume: the folder of a run to go on with, or `latest`.
     """
 
     task: Component
@@ -227,19 +228,36 @@ class TrainSettings:
     attention: Component
     position: Component
     data: DataSettings
+    seed: int
+    # Earlier checkpoints know nothing of it.
+    position_sampling: PositionSamplingSettings = COUNTED
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(TrainedSettings):
+    """Everything `train.py` can be told: what to learn, and how to.
+
+    Attributes:
+        optimizer: how weights move.
+        trainer: where and how long.
+        checkpoint: which step is the best.
+        early_stopping: when the task counts as solved.
+        callbacks: what is shown meanwhile.
+        init_from: a checkpoint whose weights a new run begins with.
+        resume: the folder of a run to go on with, or `latest`.
+    """
+
     optimizer: OptimizerSettings
     trainer: TrainerSettings
     checkpoint: CheckpointSettings
     early_stopping: EarlyStoppingSettings
     callbacks: CallbackSettings
-    seed: int
-    # Earlier checkpoints know nothing of these.
-    position_sampling: PositionSamplingSettings = COUNTED
+    # Earlier checkpoints know nothing of it.
     init_from: str | None = None
     resume: str | None = None
-
-    def __post_init__(self) -> None:
-        check_seed(self.seed)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from attention_lab.composition.build import build_network
 from attention_lab.errors import SettingError
-from attention_lab.evaluation.checkpoint import find_checkpoints, load_trained, untrained_network
+from attention_lab.runs.trained import find_checkpoints, load_trained, untrained_network
 from attention_lab.settings.checking import build
 from attention_lab.settings.schema import TrainSettings
 
