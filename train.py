@@ -6,16 +6,18 @@ from omegaconf import DictConfig
 
 from attention_lab.cli.main import plain, record, run, run_dir
 from attention_lab.settings.checking import build
+from attention_lab.settings.moved import moved_targets
 from attention_lab.settings.schema import TrainSettings
 
 
 def main(config: DictConfig) -> None:
     """Checks the config, and only then imports what takes seconds to import."""
-    settings = build(TrainSettings, plain(config), "")
+    asked = moved_targets(plain(config))
+    settings = build(TrainSettings, asked, "")
 
     from attention_lab.commands.train import train
 
-    train(settings, plain(config), run_dir(), record())
+    train(settings, asked, run_dir(), record())
 
 
 if __name__ == "__main__":

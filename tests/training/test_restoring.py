@@ -1,6 +1,8 @@
 """What a training goes on from is held against it: what does not fit is refused, before anybody else sees it."""
 
 import copy
+import functools
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -255,6 +257,54 @@ def test_what_does_not_fit_is_refused(restored, content, name):
     changed = copy.deepcopy(content)
     DAMAGES[name](changed)
     assert "init_from=" in refusal(restored, changed)
+
+
+NASTY: list[Any] = [
+    None, True, 0, -1, 3, 10**400, 2.5, float("nan"), float("inf"), "", "text", [], [1], {}, {"a": 1}, (1, 2),
+    torch.zeros(1), torch.zeros(0), torch.zeros(2, 3), torch.tensor(-1.0), torch.zeros(5056, dtype=torch.uint8),
+    torch.zeros(1).expand(10**9), torch.zeros(3, dtype=torch.int64), torch.zeros(2, dtype=torch.complex64),
+]  # fmt: skip
+
+
+def places(part: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Returns the path of everything in a nested structure."""
+    inner = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    return [place for key, value in inner for place in ((*path, key), *places(value, (*path, key)))]
+
+
+def test_whatever_stands_anywhere_is_refused_or_does_no_harm(restored, content, again):
+    chance = random.Random(0)
+    everywhere = places(content)
+    _, module = training(config_of("trainer.max_steps=8"), again)
+    # What is accepted is loaded by an optimiser that writes wherever it is told to.
+    module.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, barebones=True)
+    complaints: list[str] = []
+    accepted = 0
+    for _ in range(400):
+        changed = copy.deepcopy(content)
+        *path, last = chance.choice(everywhere)
+        part = functools.reduce(lambda inner, key: inner[key], path, changed)
+        if chance.random() < 0.2:
+            del part[last]
+        else:
+            part[last] = chance.choice(NASTY)
+        try:
+            got = restored(changed)
+        except SettingError as error:
+            complaints.append(str(error))
+            continue
+        accepted += 1
+        made: Any = module.configure_optimizers()
+        module.load_state_dict(got["state_dict"])
+        made["optimizer"].load_state_dict(got["optimizer_states"][0])
+        made["lr_scheduler"]["scheduler"].load_state_dict(got["lr_schedulers"][0])
+        for weight in module.parameters():
+            weight.grad = torch.ones_like(weight)
+        made["optimizer"].step()
+        made["lr_scheduler"]["scheduler"].step()
+    assert not [complaint for complaint in complaints if len(complaint) > 1000 or "\n" in complaint]
+    assert len(complaints) > 250
+    assert accepted > 10
 
 
 def test_a_best_checkpoint_that_is_lost_or_broken_is_noticed_now(restored, content, again):

@@ -133,7 +133,15 @@ def build_network(
             sketched = make()
     except (RuntimeError, OverflowError) as error:
         # Sizes whose product has more than 64 bits: even without its numbers such a tensor cannot be.
-        raise SettingError("model", reason="is larger than any machine; choose smaller sizes") from error
+        sections = {"model": model, "attention": attention, "position": position}
+        sizes = {
+            f"{section}.{name}": value
+            for section, settings in sections.items()
+            for name, value in settings.items()
+            if isinstance(value, int)
+        }
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise SettingError(largest, sizes[largest], "is more than any machine can hold; use less") from error
     if sketch:
         return sketched
     _check_memory(sketched)

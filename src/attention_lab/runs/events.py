@@ -1,7 +1,6 @@
 """TensorBoard's files of a run that goes on: what was written after its checkpoint is going to be written again."""
 
 import hashlib
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,14 +50,3 @@ def _records(files: Sequence[Path], step: int) -> Iterator[bytes]:
             if digest not in seen and Event.FromString(record).step <= step:
                 seen.add(digest)
                 yield record
-
-
-def say_once() -> None:
-    """Keeps TensorBoard's writing thread from printing the error that it hands to the thread which logs."""
-    before = threading.excepthook
-
-    def hook(error: threading.ExceptHookArgs) -> None:
-        if type(error.thread).__name__ != "_AsyncWriterThread":
-            before(error)
-
-    threading.excepthook = hook

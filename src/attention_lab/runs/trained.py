@@ -7,7 +7,7 @@ processes that assemble batches, every folder. Nothing else in its config is loo
 import glob
 import os
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,7 +71,10 @@ def load_trained(path: Path | str, batch_size: int | None = None) -> Trained:
         check_sequences(sketch, task, settings.data)
         check_sampling(sketch, settings.position_sampling, task, settings.data)
     except SettingError as error:
-        raise SettingError("checkpoint", path, f"holds a config that this version refuses: {error}") from error
+        names = [field.name for field in fields(TrainedSettings) if field.default is MISSING]
+        hint = f"; SequenceTraining(config=...) is given a run's whole config, with {', '.join(names)}"
+        reason = f"holds a config that this version refuses: {error}{'' if set(names) <= set(file.config) else hint}"
+        raise SettingError("checkpoint", path, reason) from error
     # First of all: a file that claims to hold a larger network than it does must not take the memory for it.
     own = fitting_weights(file, sketch)
     network = build_network(*parts)
