@@ -13,11 +13,11 @@ def main(config: DictConfig) -> None:
     """Checks the config, and only then imports what takes seconds to import."""
     settings = build(EvaluateSettings, plain(config), "")
 
-    from attention_lab.runs.checkpoint import read_ours
+    from attention_lab.runs.checkpoint import read_checkpoint
 
     if isinstance(settings.checkpoint, str) and Path(settings.checkpoint).is_file():
         # What is no checkpoint is refused before all else is imported.
-        read_ours(Path(settings.checkpoint))
+        read_checkpoint(Path(settings.checkpoint))
 
     from attention_lab.commands.evaluate import evaluate
 

@@ -7,12 +7,13 @@ from omegaconf import DictConfig
 from attention_lab.cli.choices import with_names
 from attention_lab.cli.main import plain, record, run, run_dir
 from attention_lab.settings.checking import build
+from attention_lab.settings.moved import moved_targets
 from attention_lab.settings.schema import TrainSettings
 
 
 def main(config: DictConfig) -> None:
     """Checks the config, and only then imports what takes seconds to import."""
-    settings = build(TrainSettings, with_names(plain(config)), "")
+    settings = build(TrainSettings, with_names(moved_targets(plain(config))), "")
 
     from attention_lab.commands.train import train
 

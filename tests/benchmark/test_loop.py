@@ -20,7 +20,8 @@ from attention_lab.benchmark.fresh_process import MeasurementError
 from attention_lab.benchmark.loop import Loop, PlainRun, extra_milliseconds, loop_rows, loop_table, run_command
 from attention_lab.benchmark.machine import Machine
 from attention_lab.benchmark.settings import DeviceSettings
-from attention_lab.evaluation.checkpoint import Solved, Trained
+from attention_lab.runs.checkpoint import Solved
+from attention_lab.runs.trained import Trained
 
 SMALL = "data.train_size=131 data.validation_size=17 data.test_size=17 data.batch_size=47 data.min_length=5"
 SHORT = "data.max_length=5 trainer.max_steps=8 trainer.validate_every=4 optimizer.weight_decay=0.1 seed=7"

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from scipy.stats import t as student
 
-from attention_lab.evaluation.checkpoint import Solved
 from attention_lab.evaluation.comparison import Run, group_runs, over_seeds, student_quantile
 from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups, table_of_lengths
+from attention_lab.runs.checkpoint import Solved
 
 FIGURES = (
     "test/loss",

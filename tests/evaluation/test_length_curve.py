@@ -86,9 +86,7 @@ def test_lengths_that_cannot_be_are_refused(lengths, data, complaint):
 
 def test_a_length_at_which_the_task_cannot_be_done_is_refused():
     mixture = Mixture([Reverse(), Copy()])
-    with pytest.raises(
-        SettingError, match="lengths=1 is too short for task=mixture of reverse, copy; it takes 2"
-    ):
+    with pytest.raises(SettingError, match="lengths=1 is too short for task=mixture of reverse, copy; it takes 2"):
         length_curve(
             network(), mixture, DATA, [1], 1024, Head("decoder_cross", 0, 1), seed=3, device=torch.device("cpu")
         )

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from attention_lab.composition.build import build_network
 from attention_lab.errors import SettingError
-from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
+from attention_lab.runs.trained import load_trained
 from attention_lab.settings.checking import build
 from attention_lab.settings.schema import TrainSettings
 

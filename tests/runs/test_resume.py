@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
-from attention_lab.runs.folder import held
+from attention_lab.runs.folder import locked
+from attention_lab.runs.trained import load_trained
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,6 +47,93 @@ def test_a_run_goes_on_in_its_folder_with_its_config(command, run):
     # And once more, from what the second part has left.
     assert command("train.py", "resume=run", "trainer.max_steps=30") == 0
     assert not Path("outputs").exists()
+
+
+@pytest.mark.parametrize("named", ["../folder/run", "run/", "link", "link/../run/."])
+def test_a_run_may_be_named_in_any_way(command, run, named):
+    Path("link").symlink_to(run.name)
+    here = Path.cwd()
+    assert command("train.py", f"resume={named.replace('folder', here.name)}", "trainer.max_steps=11") == 0
+    assert json.loads((run / "metrics.json").read_text())["train/steps"] == 11
+
+
+DAMAGES = {
+    "no optimiser": lambda content: content.pop("optimizer_states"),
+    "no loops": lambda content: content.pop("loops"),
+    "no schedule": lambda content: content.pop("lr_schedulers"),
+    "no weight": lambda content: content["state_dict"].popitem(),
+    "moments of one number": lambda content: [
+        state.update(exp_avg=torch.zeros(1), exp_avg_sq=torch.zeros(1))
+        for state in content["optimizer_states"][0]["state"].values()
+    ],
+    "garbage": lambda content: content["callbacks"]["ExactResume"].update(random="x"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_checkpoint_is_refused_and_nothing_is_lost(command, run, capsys, name):
+    last = run / "checkpoints/last.ckpt"
+    content = torch.load(last, weights_only=True)
+    DAMAGES[name](content)
+    torch.save(content, last)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.suffix != ".log"}
+    assert "resume=" in refusal(command, capsys, "resume=run", "trainer.max_steps=20")
+    assert {path: path.read_bytes() for path in before} == before
+    assert not list(run.rglob("*.part"))
+
+
+def test_a_clock_that_was_set_back_does_not_turn_the_curves(command, run):
+    later = sorted((run / "tensorboard").glob("events*"))
+    for number, path in enumerate(later):
+        path.rename(path.with_name(f"events.out.tfevents.{9999999990 + number}.host.1.0"))
+    assert command("train.py", "resume=run", "trainer.max_steps=20") == 0
+    steps = [
+        event.step
+        for path in sorted((run / "tensorboard").glob("events*"))
+        for event in EventFileLoader(str(path)).Load()
+        for value in event.summary.value
+        if value.tag == "val/loss"
+    ]
+    assert steps == [10, 20]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        f"trainer.max_steps={2**63}",
+        f"trainer.validate_every={2**70}",
+        f"optimizer.warmup_steps={10**300}",
+        f"init_from={'x' * 1200}",
+    ],
+)
+def test_what_its_readers_would_refuse_a_run_does_not_begin_with(command, capsys, setting):
+    message = refusal(command, capsys, *SMALL, setting, "hydra.run.dir=new")
+    assert message.startswith(f"error: {setting.partition('=')[0]}")
+    assert not Path("new").exists()
+
+
+@pytest.mark.parametrize("name", ["metrics.json/", "checkpoints", "tensorboard", ".hydra", ".hydra/config.yaml/"])
+def test_what_stands_in_the_place_of_its_files_is_told_at_once(command, capsys, name):
+    path = Path("new", name)
+    if name.endswith("/"):
+        path.mkdir(parents=True)
+    else:
+        path.parent.mkdir()
+        path.touch()
+    assert "in the place of " + name.rstrip("/") in refusal(command, capsys, *SMALL, "hydra.run.dir=new")
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_a_folder_that_cannot_be_is_told(command, capsys, length):
+    assert "too long" in refusal(command, capsys, *SMALL, f"hydra.run.dir={'x' * length}")
+
+
+def test_what_a_kill_has_left_half_written_goes(command, run):
+    for name in ("checkpoints/.last.ckpt.part", ".metrics.json.part"):
+        (run / name).write_text("half")
+    assert command("train.py", "resume=run", "trainer.max_steps=11") == 0
+    assert not list(run.rglob("*.part"))
+    assert not (run / ".lock").exists()
 
 
 def test_a_moved_run_goes_on_where_it_lies_now(command, run):
@@ -92,7 +180,7 @@ def test_a_run_without_a_checkpoint_begins_anew(command, run):
         ("-m resume=run seed=1,2", "resume=run", "leave -m out"),
         ("resume=run trainer.max_steps=20 init_from=run/checkpoints/best.ckpt", "init_from=", "resume="),
         ("hydra.run.dir=run", "hydra.run.dir=run", "resume=run"),
-        ("++resume=run trainer.max_steps=20", "resume=run", "just so"),
+        ("resume=" + "x" * 300, "resume=xxx", "does not exist"),
         ("init_from=nowhere.ckpt", "init_from=nowhere.ckpt", "does not exist"),
         ("init_from=run", "init_from=run", "try init_from=run/checkpoints/best.ckpt"),
         ("init_from=run/checkpoints/best.ckpt model.d_model=8", "init_from=run/checkpoints/best.ckpt", "same model"),
@@ -140,7 +228,7 @@ def test_positions_that_counted_otherwise_neither_go_on_nor_lend_their_weights(c
 
 
 def test_a_run_that_goes_on_in_another_process_is_left_alone(command, run, capsys):
-    with held(run.absolute()):
+    with locked(run.absolute()):
         assert "another process" in refusal(command, capsys, "resume=run", "trainer.max_steps=20")
 
 

@@ -20,9 +20,12 @@ from attention_lab.benchmark.plain_loop import PlainLoop
 from attention_lab.benchmark.results import Row, log, write_results
 from attention_lab.benchmark.settings import DeviceSettings, LoopSettings
 from attention_lab.cli.composing import CHECKOUT
-from attention_lab.evaluation.checkpoint import Solved, Trained, load_trained, untrained_network
 from attention_lab.evaluation.scoring import teacher_forced
 from attention_lab.report.tables import as_markdown
+from attention_lab.runs.checkpoint import Solved
+from attention_lab.runs.trained import Trained, load_trained, untrained_network
+from attention_lab.settings.checking import build
+from attention_lab.settings.schema import TrainSettings
 from attention_lab.training.module import SOLVED
 from attention_lab.training.tuning import flush_denormals
 
@@ -108,10 +111,11 @@ class PlainRun:
 
     def __init__(self, trained: Trained, machine: Machine) -> None:
         self.network = untrained_network(trained.settings)
-        self._loop = PlainLoop(self.network, self.network.packed_logits, trained.settings, machine)
+        settings = build(TrainSettings, trained.config, "")
+        self._loop = PlainLoop(self.network, self.network.packed_logits, settings, machine)
         self._data = trained.data
         self._batches = iter(trained.data.train_dataloader())
-        self._trainer = trained.settings.trainer
+        self._trainer = settings.trainer
 
     def run(self, steps: int) -> None:
         """Takes so many steps."""

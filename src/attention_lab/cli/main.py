@@ -103,7 +103,8 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str, r
         except ProcessLost as error:
             sys.exit(_complain(str(error), wants_traceback, status=1))
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            # TensorBoard's files have names of bytes.
+            if error.errno not in _NO_ROOM and not os.fsdecode(error.filename or "").startswith(str(run_dir())):
                 raise
             sys.exit(_complain(_no_room(error), wants_traceback, status=1))
         running = False

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from attention_lab.errors import SettingError
-from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.evaluation.comparison import Group, Run, group_runs
 from attention_lab.evaluation.length_curve import check_length, curve_of
 from attention_lab.evaluation.scoring import scores_of
@@ -25,6 +24,7 @@ from attention_lab.report.tables import (
 )
 from attention_lab.runs.files import write_csv, write_json, write_text
 from attention_lab.runs.paths import shown
+from attention_lab.runs.trained import load_trained
 from attention_lab.settings.schema import EvaluateSettings
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,6 @@ from attention_lab.commands.compare import compare_checkpoints
 from attention_lab.commands.terminal import quiet_libraries
 from attention_lab.data.batches import spread_rows
 from attention_lab.evaluation.ablation import ablate_heads, ablate_together, head_means
-from attention_lab.evaluation.checkpoint import Trained, find_checkpoints, load_trained, untrained_network
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.length_curve import curve_of
 from attention_lab.evaluation.mixture import each_task, telling_rows
@@ -26,11 +25,16 @@ from attention_lab.plotting.samples import compare
 from attention_lab.report.figures import map_examples, save_attention_maps
 from attention_lab.report.numbers import figure
 from attention_lab.report.page import write_page
-from attention_lab.runs.files import write_json
+from attention_lab.runs.files import remove_leftovers, write_json
+from attention_lab.runs.folder import check_places
 from attention_lab.runs.paths import shown
+from attention_lab.runs.trained import Trained, find_checkpoints, load_trained, untrained_network
 from attention_lab.settings.schema import EvaluateSettings
 from attention_lab.training.trainer import choose_device
 from attention_lab.training.tuning import flush_denormals
+
+_FILES = ("report.json", "report.html", "comparison.md", "comparison.csv", "runs.csv")
+"""What it may write into its folder, besides `figures/`."""
 
 _NUM_SAMPLES = 12
 
@@ -44,6 +48,8 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
         SettingError: a checkpoint or a length cannot be used.
     """
     quiet_libraries()
+    check_places(run_dir, _FILES, ("figures",))
+    remove_leftovers(run_dir)
     flush_denormals()
     device = choose_device(settings.accelerator, "accelerator")
     files = find_checkpoints(settings.checkpoint)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 import warnings
 
 from lightning.fabric.utilities.warnings import PossibleUserWarning
@@ -14,5 +15,17 @@ def quiet_libraries() -> None:
         logging.getLogger(library).setLevel(logging.WARNING)
     # "Consider more workers", "fewer batches than the logging interval": measured, and not true of data this small.
     warnings.filterwarnings("ignore", category=PossibleUserWarning)
+    if threading.excepthook is not _hand_on:
+        _hooks.append(threading.excepthook)
+        threading.excepthook = _hand_on
     # Lightning 2.6 calls what PyTorch 2.13 deprecates.
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\)")
+
+
+_hooks = [threading.excepthook]
+
+
+def _hand_on(error: threading.ExceptHookArgs) -> None:
+    """Leaves out what TensorBoard's writing thread would print: it hands the same error to the thread that logs."""
+    if type(error.thread).__name__ != "_AsyncWriterThread":
+        _hooks[-1](error)

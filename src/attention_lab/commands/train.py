@@ -20,18 +20,19 @@ from attention_lab.composition.build import build_data, build_run
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import SettingError
-from attention_lab.evaluation.checkpoint import load_trained
 from attention_lab.evaluation.scoring import TestScores, test_scores
 from attention_lab.launch.processes import check_processes, companions, rank, started_by_another
 from attention_lab.models.model import SequenceModel
 from attention_lab.report.numbers import figure
 from attention_lab.runs.files import write_json
-from attention_lab.runs.folder import check_unused, held
+from attention_lab.runs.folder import RUN_FILES, RUN_FOLDERS, check_places, check_unused, locked
 from attention_lab.runs.paths import shown
 from attention_lab.runs.resume import checkpoint_of, make_ready, take_weights
+from attention_lab.runs.trained import load_trained
 from attention_lab.settings.flat import flat_settings
 from attention_lab.settings.schema import TrainSettings
 from attention_lab.training.module import SequenceTraining
+from attention_lab.training.restoring import restore
 from attention_lab.training.trainer import check_device, choose_device, make_trainer
 from attention_lab.training.tuning import flush_denormals, frozen_heap
 
@@ -49,14 +50,16 @@ def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | No
     Raises:
         SettingError: the settings do not fit together, or not this machine, or not the run that is to go on.
     """
-    if settings.resume is not None and Path(settings.resume) != run_dir:
-        raise SettingError(f"resume={settings.resume} is to be written just so, without a sign or a sweep")
+    if settings.resume is not None and Path(settings.resume).resolve() != run_dir.resolve():
+        raise SettingError("resume", settings.resume, "is to be written just so, without a sign or a sweep")
     check_processes(settings.trainer.devices)
     check_device(settings.trainer)
     if rank() > 0:
         _train(settings, run_dir, {})
         return
-    with held(run_dir):
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with locked(run_dir):
+        check_places(run_dir, RUN_FILES, RUN_FOLDERS)
         if settings.resume is None:
             check_unused(run_dir)
         _train(settings, run_dir, record or {})
@@ -77,8 +80,6 @@ def _train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str]) ->
     last = checkpoint_of(settings, config, run_dir)
     if last is None and settings.init_from is not None:
         take_weights(network, settings.init_from)
-    if rank() == 0:
-        make_ready(run_dir, config, record, last)
     log.info(
         "Training %s: %d weights%s.",
         task.name,
@@ -88,6 +89,10 @@ def _train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str]) ->
     with companions(settings.trainer.devices, settings.model_dump(), str(run_dir)):
         callbacks = _callbacks(settings, data, network)
         trainer = make_trainer(settings, run_dir, callbacks, started_by_another())
+        if last is not None:
+            restore(last, trainer, module, settings.resume)
+        if rank() == 0:
+            make_ready(run_dir, config, record, last)
         with frozen_heap():
             trainer.fit(module, data, ckpt_path=last and last.path, weights_only=True)
     if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -19,11 +19,18 @@ from attention_lab.models.model import SequenceModel
 from attention_lab.positions.position import Position
 from attention_lab.positions.sampling import PositionSampling
 from attention_lab.settings.checking import build, factory, settings_of
-from attention_lab.settings.schema import COUNTED, Component, DataSettings, PositionSamplingSettings, TrainSettings
+from attention_lab.settings.schema import COUNTED, Component, DataSettings, PositionSamplingSettings, TrainedSettings
 from attention_lab.tasks.task import Task
 from attention_lab.tasks.vocabulary import num_tokens
 
 T = TypeVar("T")
+
+_GIVEN_LATER = {
+    "model": ("num_tokens", "attention", "position", "sampling", "cross_attention"),
+    "attention": ("d_model", "num_heads", "dropout"),
+    "position": ("d_model", "num_heads", "causal"),
+}
+"""Arguments of each component that do not come from its own section of a config."""
 
 Trust = Sequence[str] | None
 """The packages, besides this one, whose classes a config may name; None where the user wrote it, who may name any.
@@ -42,7 +49,7 @@ _TASKS = {
 """Earlier checkpoints hold the names alone of a mixture's tasks."""
 
 
-def build_run(settings: TrainSettings, trust: Trust = (), *, sketch: bool = False) -> tuple[Task, SequenceModel[Any]]:
+def build_run(settings: TrainedSettings, trust: Trust = (), *, sketch: bool = False) -> tuple[Task, SequenceModel[Any]]:
     """Builds what a run learns and the network that learns it, and makes sure that they go together.
 
     Args:
@@ -159,10 +166,10 @@ def build_network(
     position_class = _class(position, Position, "position", trust)
     check_parts(model_class, attention_class, position_class, choices or {})
     make_attention: Callable[..., MultiHeadAttention] = factory(
-        attention_class, _own_settings(attention), "attention", given_later=("d_model", "num_heads", "dropout")
+        attention_class, _own_settings(attention), "attention", _GIVEN_LATER["attention"]
     )
     make_position: Callable[..., Position] = factory(
-        position_class, _own_settings(position), "position", given_later=("d_model", "num_heads", "causal")
+        position_class, _own_settings(position), "position", _GIVEN_LATER["position"]
     )
     parts: dict[str, object] = {
         "attention": make_attention,
@@ -176,19 +183,47 @@ def build_network(
     try:
         with torch.device("meta"):
             sketched = make()
-    except RuntimeError as error:
-        # Where nothing is stored, only sizes can be wrong: more bytes than can be counted.
-        raise SettingError("model", reason=f"cannot be built of parts of such sizes: {error}") from error
+    except (RuntimeError, OverflowError) as error:
+        # Sizes whose product has more than 64 bits: even without its numbers such a tensor cannot be.
+        sections = {"model": model, "attention": attention, "position": position}
+        sizes = {
+            f"{section}.{name}": value
+            for section, settings in sections.items()
+            for name, value in settings.items()
+            if isinstance(value, int)
+        }
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise SettingError(largest, sizes[largest], "is more than any machine can hold; use less") from error
     if sketch:
         return sketched
     _check_memory(sketched)
     return make()
 
 
+def component_defaults(section: str, component: object, trust: Trust = ()) -> object:
+    """Returns the config of a network, an attention or a position code with the defaults of what it leaves out.
+
+    Args:
+        section: where it stands; those that hold something else are returned as they are.
+        component: its config, of whatever kind.
+        trust: whose classes it may name.
+    """
+    bases: dict[str, type] = {"model": SequenceModel, "attention": MultiHeadAttention, "position": Position}
+    if section not in bases or not isinstance(component, dict):
+        return component
+    known = settings_of(_class(component, bases[section], section, trust), _GIVEN_LATER[section])
+    missing = {name: parameter.default for name, parameter in known.items() if name not in component}
+    return {**component, **{name: value for name, value in missing.items() if value is not inspect.Parameter.empty}}
+
+
 def _check_memory(sketched: SequenceModel[Any]) -> None:
     # To be trained, it takes the space of its weights four times: gradients and two moments have theirs.
     needed = 4 * sum(part.numel() * part.element_size() for part in sketched.state_dict().values())
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        # Not every system tells, Windows for one.
+        return
     if needed > there:
         reason = f"takes {needed / 2**30:.0f} GiB to be trained and the machine has {there / 2**30:.0f} GiB"
         smaller = "choose a smaller model.d_model, model.d_ff, model.num_layers or data.vocab_size"

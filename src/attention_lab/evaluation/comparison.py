@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple, cast
 
-from attention_lab.evaluation.checkpoint import Solved
+from attention_lab.runs.checkpoint import Solved
 from attention_lab.settings.flat import flat_settings
 
 _SAME_BY_DESIGN = ("seed", "trainer.accelerator", "trainer.devices", "data.num_workers")

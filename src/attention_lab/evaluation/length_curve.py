@@ -8,10 +8,10 @@ import torch
 from attention_lab.composition.build import build_data
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import SettingError
-from attention_lab.evaluation.checkpoint import Trained
 from attention_lab.evaluation.scoring import accuracy, alignment_figures, head_scores
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.model import SequenceModel
+from attention_lab.runs.trained import Trained
 from attention_lab.settings.schema import MOST_SYMBOLS, DataSettings, EvaluateSettings
 from attention_lab.tasks.task import Task
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from attention_lab.data.batches import Batch
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import SettingError
-from attention_lab.evaluation.checkpoint import Trained
 from attention_lab.metrics.alignment import AlignmentScores, Head, HeadScores
 from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores
 from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.inference import evaluation_mode
 from attention_lab.models.model import Intervention, SequenceModel
+from attention_lab.runs.trained import Trained
 
 MAX_CELLS = 2**22
 """Cells of an attention map that exist at a time, over all rows of a batch and per head: 16 MiB in single precision."""

@@ -1,10 +1,11 @@
 """Which folder a command is about. Light: nothing here needs torch, so that it can be said before Hydra begins."""
 
-import fcntl
 import os
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from attention_lab.errors import SettingError
 
@@ -15,6 +16,10 @@ class Occupied(SettingError):
 
 RUNS = Path("outputs/train")
 """Where runs land, unless they are told to land elsewhere."""
+
+RUN_FILES = ("metrics.json", "train.log", "checkpoints/best.ckpt", "checkpoints/last.ckpt", ".hydra/config.yaml")
+RUN_FOLDERS = ("checkpoints", "tensorboard", ".hydra")
+"""What a training writes into its folder."""
 
 _CONFIG = Path(".hydra", "config.yaml")
 
@@ -38,13 +43,14 @@ def resumed_run(arguments: Sequence[str]) -> Path | None:
     if named in (None, "null", ""):
         return None
     if {"-m", "--multirun"} & set(arguments):
-        raise SettingError(f"resume={named} goes on with one run; leave -m out")
+        raise SettingError("resume", named, "goes on with one run; leave -m out")
     begun_with = value_of("init_from", arguments)
     if begun_with is not None:
-        raise SettingError(f"init_from={begun_with} starts a new run, but resume={named} goes on with an old one")
+        raise SettingError("init_from", begun_with, f"starts a new run, but resume={named} goes on with an old one")
     elsewhere = value_of("hydra.run.dir", arguments)
     if elsewhere is not None:
-        raise SettingError(f"hydra.run.dir={elsewhere} does not go with resume={named}: a run goes on in its folder")
+        reason = f"does not go with resume={named}: a run goes on in its folder"
+        raise SettingError("hydra.run.dir", elsewhere, reason)
     return _latest() if named == "latest" else _named(named)
 
 
@@ -65,44 +71,68 @@ def check_unused(folder: Path) -> None:
     Raises:
         Occupied: there are some.
     """
-    if any(folder.glob("checkpoints/*.ckpt")):
-        raise Occupied(
-            f"hydra.run.dir={folder} holds a run already; choose a new folder, or go on with that run: resume={folder}"
-        )
+    # What cannot be a folder, Hydra will say when it comes to make it.
+    with suppress(OSError):
+        if any(folder.glob("checkpoints/*.ckpt")):
+            reason = f"holds a run already; choose a new folder, or go on with that run: resume={folder}"
+            raise Occupied("hydra.run.dir", folder, reason)
+
+
+def check_places(folder: Path, files: Sequence[str], folders: Sequence[str]) -> None:
+    """Refuses a folder in which something stands in the place of what is going to be written, before that takes hours.
+
+    Args:
+        folder: where to.
+        files: what will be files.
+        folders: what will be folders.
+
+    Raises:
+        Occupied: one of the first is a folder, or one of the second is none.
+    """
+    wrong = [name for name in files if (folder / name).is_dir()]
+    wrong += [name for name in folders if (folder / name).exists() and not (folder / name).is_dir()]
+    if wrong:
+        what = "a folder" if wrong[0] in files else "a file"
+        raise Occupied("hydra.run.dir", folder, f"has {what} in the place of {wrong[0]}; choose another folder")
 
 
 @contextmanager
-def held(folder: Path) -> Generator[None]:
+def locked(folder: Path) -> Generator[None]:
     """Keeps any other process from training in a folder; the lock ends with the process, however that ends.
 
     Raises:
         Occupied: another process trains there.
     """
-    handle = os.open(folder, os.O_RDONLY)
+    path = folder / ".lock"
+    lock = FileLock(path, timeout=0)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Occupied(f"hydra.run.dir={folder} is in use: another process trains there") from None
-    except OSError:
+        lock.acquire()
+    except Timeout:
+        raise Occupied("hydra.run.dir", folder, "is in use: another process trains there") from None
+    except (OSError, NotImplementedError):
         # Some network file systems have no locks; training goes on without.
         pass
     try:
         yield
     finally:
-        os.close(handle)
+        if lock.is_locked:
+            # Before it is released: who opens the file meanwhile finds that it is gone, and makes another.
+            with suppress(OSError):
+                path.unlink()
+        lock.release()
 
 
 def _named(named: str) -> Path:
-    folder = Path(named).absolute()
-    if folder.is_file() and folder.suffix == ".ckpt":
-        raise SettingError(
-            f"resume={named} is a file; give the folder of its run, {folder.parent.parent}, or init_from={named} to "
-            "start a new run from its weights"
-        )
-    if not folder.is_dir():
-        raise SettingError(f"resume={named} does not exist (looked for it in {Path.cwd()})")
+    # Path's own methods raise for a name that no file can have.
+    if not os.path.exists(named):
+        raise SettingError("resume", named, f"does not exist (looked for it in {Path.cwd()})")
+    folder = Path(named).resolve()
+    if folder.is_file():
+        run = folder.parents[1] if folder.suffix == ".ckpt" else "with .hydra/ and checkpoints/"
+        hint = f"give the folder of its run, {run}, or init_from={named} to start a new run from its weights"
+        raise SettingError("resume", named, f"is a file; {hint}")
     if not (folder / _CONFIG).is_file():
-        raise SettingError(f"resume={named} is not the folder of a run: it has no {_CONFIG}")
+        raise SettingError("resume", named, f"is not the folder of a run: it has no {_CONFIG}")
     return folder
 
 
@@ -111,7 +141,7 @@ def _latest() -> Path:
     configs = [*RUNS.glob(f"*/{_CONFIG}"), *RUNS.glob(f"*/*/{_CONFIG}")]
     runs = [config.parents[1].absolute() for config in configs]
     if not runs:
-        raise SettingError(f"resume=latest finds no run in {RUNS.absolute()}")
+        raise SettingError("resume", "latest", f"finds no run in {RUNS.absolute()}")
     return max(runs, key=_last_written)
 
 

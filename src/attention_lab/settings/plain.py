@@ -39,14 +39,16 @@ def check_plain(config: object) -> None:
             unseen += [(name, item, depth + 1) for item in cast(list[object], part)]
         elif isinstance(part, str):
             if len(part) > _LONGEST_TEXT:
-                raise SettingError(name, part, f"is too long; use at most {_LONGEST_TEXT} characters")
+                raise SettingError(name[:100], reason=f"is too long; use at most {_LONGEST_TEXT} characters")
         elif isinstance(part, int):
             if abs(part) >= _LARGEST:
-                raise SettingError(name, part, f"is too large; use less than {_LARGEST}")
+                raise SettingError(name[:100], reason="is too large; whole numbers are below 2**63")
         elif isinstance(part, float):
             if not math.isfinite(part):
-                raise SettingError(name, part, "is not a number")
+                raise SettingError(name[:100], part, "is not a number")
         elif part is not None:
-            raise SettingError(name, type(part).__name__, "is not a plain value")
+            raise SettingError(name[:100], reason=f"is neither text nor a number, but a {type(part).__name__}")
         if seen + len(unseen) > _MOST_PARTS or depth > _DEEPEST:
-            raise SettingError(name or "config", reason=f"has too many parts; {_MOST_PARTS} in all, {_DEEPEST} deep")
+            raise SettingError(
+                name[:100] or "config", reason=f"has too many parts; {_MOST_PARTS} in all, {_DEEPEST} deep"
+            )

@@ -24,6 +24,9 @@ Packages = Annotated[list[str], BeforeValidator(lambda given: [given] if isinsta
 MOST_SYMBOLS = 2**28
 """Symbols that a split may have, all sequences together."""
 
+MOST_EVALUATED = 2**24
+"""The same of the splits that are evaluated, so that it takes minutes and no file can make it days."""
+
 
 class DataSettings(Section):
     """What the splits hold.
@@ -48,7 +51,8 @@ class DataSettings(Section):
     validation_size: Count
     test_size: Count
     batch_size: Annotated[int, Field(ge=1, le=10**6)]
-    num_workers: Annotated[int, Field(ge=0, le=1024)]
+    # What evaluates a checkpoint does not ask the file.
+    num_workers: Annotated[int, Field(ge=0, le=1024)] = 0
 
     @model_validator(mode="after")
     def _check(self) -> "DataSettings":
@@ -60,11 +64,15 @@ class DataSettings(Section):
                 f"needs as many different symbols; with unique_symbols=true it is at most vocab_size={self.vocab_size}"
             )
             raise SettingError("max_length", self.max_length, reason)
-        for name in ("train_size", "validation_size", "test_size"):
-            size, most = getattr(self, name), MOST_SYMBOLS // self.max_length
+        for name, symbols in (
+            ("train_size", MOST_SYMBOLS),
+            ("validation_size", MOST_EVALUATED),
+            ("test_size", MOST_EVALUATED),
+        ):
+            size, most = getattr(self, name), symbols // self.max_length
             if size > most:
                 reason = f"is too much: with max_length={self.max_length} it may be at most {most}, so that the split"
-                raise SettingError(name, size, f"{reason} fits into memory")
+                raise SettingError(name, size, f"{reason} fits into memory and can be evaluated")
         return self
 
     @property
@@ -182,8 +190,8 @@ class CallbackSettings(Section):
     num_samples: Natural
 
 
-class TrainSettings(Section):
-    """Everything `train.py` can be told.
+class TrainedSettings(Section):
+    """What a checkpoint is asked about the run that wrote it: which network learned what.
 
     Attributes:
         task: what to learn.
@@ -191,16 +199,8 @@ class TrainSettings(Section):
         attention: its attention.
         position: its position code.
         data: the sequences.
-        optimizer: how weights move.
-        trainer: where and how long.
-        checkpoint: which step is the best.
-        early_stopping: when the task counts as solved.
-        callbacks: what is shown meanwhile.
         seed: decides weights, data and their order, and every random number of training.
         position_sampling: which positions a sequence has in training.
-        init_from: a checkpoint whose weights a new run begins with.
-        resume: the folder of a run to go on with, or `latest`.
-        trust: packages whose classes a config that is read from a file may name.
         choices: the name of each choice, by its group, as it was typed: `attention` is `linformer`.
     """
 
@@ -209,24 +209,45 @@ class TrainSettings(Section):
     attention: Component
     position: Component
     data: DataSettings
+    seed: int
+    # Earlier checkpoints know nothing of it.
+    position_sampling: PositionSamplingSettings = COUNTED
+    choices: dict[str, str] = Field(default_factory=dict[str, str])
+
+    @model_validator(mode="after")
+    def _check_seed(self) -> "TrainedSettings":
+        if not 0 <= self.seed < 2**32:
+            # NumPy takes no others.
+            raise SettingError("seed", self.seed, f"must lie between 0 and {2**32 - 1}")
+        return self
+
+
+class TrainSettings(TrainedSettings):
+    """Everything `train.py` can be told: what to learn, and how to.
+
+    Attributes:
+        optimizer: how weights move.
+        trainer: where and how long.
+        checkpoint: which step is the best.
+        early_stopping: when the task counts as solved.
+        callbacks: what is shown meanwhile.
+        init_from: a checkpoint whose weights a new run begins with.
+        resume: the folder of a run to go on with, or `latest`.
+        trust: packages whose classes a config that is read from a file may name.
+    """
+
     optimizer: OptimizerSettings
     trainer: TrainerSettings
     checkpoint: CheckpointSettings
     early_stopping: EarlyStoppingSettings
     callbacks: CallbackSettings
-    seed: int
-    # Earlier checkpoints know nothing of these.
-    position_sampling: PositionSamplingSettings = COUNTED
+    # Earlier checkpoints know nothing of it.
     init_from: str | None = None
     resume: str | None = None
     trust: Packages = Field(default_factory=list[str])
-    choices: dict[str, str] = Field(default_factory=dict[str, str])
 
     @model_validator(mode="after")
-    def _check(self) -> "TrainSettings":
-        if not 0 <= self.seed < 2**32:
-            # NumPy takes no others.
-            raise SettingError("seed", self.seed, f"must lie between 0 and {2**32 - 1}")
+    def _check_plain(self) -> "TrainSettings":
         # What no checkpoint may hold is better refused before training than after it.
         check_plain(self.plain())
         return self

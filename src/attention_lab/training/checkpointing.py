@@ -7,19 +7,30 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from attention_lab.runs.checkpoint import read_checkpoint, same_file, write_whole
+from attention_lab.runs.checkpoint import write_checkpoint
+from attention_lab.runs.files import link_file
 
 
 class WholeFiles(TorchCheckpointIO):
-    """What Lightning writes and reads checkpoints by."""
+    """What Lightning writes checkpoints by, whole or not at all, and goes on from, which is nothing unchecked.
+
+    Attributes:
+        checked: the content of the checkpoint to go on from, in place of the file.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checked: dict[str, object] = {}
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        write_whole(checkpoint, Path(path))
+        write_checkpoint(checkpoint, Path(path))
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        return read_checkpoint(Path(path))
+        # Kept no longer than it is needed: it is as large as the network, three times.
+        checked, self.checked = self.checked, {}
+        return checked
 
 
 class BestAndLast(Checkpoint):
@@ -59,7 +70,7 @@ class BestAndLast(Checkpoint):
         # In this order: who goes on from the last step finds the best one of all before it.
         trainer.save_checkpoint(best)
         if trainer.is_global_zero:
-            same_file(best, last)
+            link_file(best, last)
 
     def _is_best(self, score: float) -> bool:
         if self.best is None:

@@ -1,6 +1,7 @@
 """A checkpoint is anybody's file: what does not fit is refused by name, and nothing foreign runs."""
 
 import copy
+import importlib
 import pickle
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from omegaconf import OmegaConf
 
 from attention_lab.composition.build import build_network
 from attention_lab.errors import SettingError
-from attention_lab.evaluation.checkpoint import find_checkpoints, load_trained, untrained_network
+from attention_lab.runs.trained import find_checkpoints, load_trained, untrained_network
 from attention_lab.settings.checking import build
+from attention_lab.settings.flat import flat_settings
+from attention_lab.settings.moved import MOVED_TARGETS
 from attention_lab.settings.schema import TrainSettings
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -52,6 +55,87 @@ def test_a_checkpoint_comes_back_as_it_was(content, tmp_path):
     assert not trained.network.training
     for name, value in trained.network.state_dict().items():
         assert torch.equal(value, content["state_dict"][f"network.{name}"])
+
+
+def test_a_name_may_be_text(content, tmp_path):
+    assert load_trained(str(saved(content, tmp_path))).step == 17
+
+
+def test_how_to_run_does_not_come_from_the_file(content, tmp_path):
+    changed = copy.deepcopy(content)
+    config = changed["attention_lab"]["config"]
+    config["data"]["num_workers"] = 200
+    config["trainer"] = {"accelerator": "tpu", "devices": 10**6}
+    config["callbacks"] = {"_target_": "os.system", "command": "touch ran"}
+    trained = load_trained(saved(changed, tmp_path))
+    assert trained.data.num_workers == 0
+    for name in ("trainer", "callbacks", "optimizer", "checkpoint", "early_stopping"):
+        del config[name]
+    del config["data"]["num_workers"]
+    assert load_trained(saved(changed, tmp_path)).step == 17
+
+
+def test_a_batch_that_only_a_file_asks_for_has_a_bound(content, tmp_path):
+    changed = copy.deepcopy(content)
+    changed["attention_lab"]["config"]["data"] |= {"batch_size": 10**6, "max_length": 255, "test_size": 50_000}
+    assert load_trained(saved(changed, tmp_path)).data.batch_size == 1024
+    changed["attention_lab"]["config"]["data"]["test_size"] = 10**6
+    assert "data.test_size=1000000" in refusal(saved(changed, tmp_path))
+
+
+def test_what_an_earlier_version_did_not_write_has_its_default(content, tmp_path):
+    changed = copy.deepcopy(content)
+    config = changed["attention_lab"]["config"]
+    del config["position_sampling"], config["init_from"]
+    del config["trainer"]["devices"], config["attention"]["qk_norm"], config["attention"]["sharpness"]
+    whole = load_trained(saved(content, tmp_path)).config
+    earlier = load_trained(saved(changed, tmp_path)).config
+    assert earlier == whole
+    assert flat_settings(earlier) == flat_settings(whole)
+
+
+def test_a_class_that_has_another_name_now_is_found(content, tmp_path, monkeypatch):
+    changed = copy.deepcopy(content)
+    position = changed["attention_lab"]["config"]["position"]
+    now, position["_target_"] = position["_target_"], "attention_lab.positions.before.Before"
+    assert "positions.before" in refusal(saved(changed, tmp_path))
+    monkeypatch.setitem(MOVED_TARGETS, "attention_lab.positions.before.Before", now)
+    assert load_trained(saved(changed, tmp_path)).config["position"]["_target_"] == now
+
+
+def test_every_class_that_has_moved_has_a_place():
+    for target in MOVED_TARGETS.values():
+        module, _, name = target.rpartition(".")
+        assert hasattr(importlib.import_module(module), name)
+
+
+def test_what_a_trainer_of_ones_own_leaves_out_is_told(content, tmp_path):
+    bare = {name: content[name] for name in ("state_dict", "global_step")}
+    assert "no section attention_lab" in refusal(saved(bare, tmp_path))
+    for name in ("task", "model", "data", "seed"):
+        changed = copy.deepcopy(content)
+        del changed["attention_lab"]["config"][name]
+        message = refusal(saved(changed, tmp_path))
+        assert f"{name} is missing" in message
+        assert "SequenceTraining(config=...)" in message
+
+
+NASTY_CONFIGS = {
+    "dots": ("task", "_target_", "attention_lab" + ".a" * 400),
+    "places": ("position", "max_len", 2**62),
+    "width": ("model", "d_model", 2**62),
+    "integer": ("trainer", "max_steps", 10**5000),
+    "text": ("model", "d_model", "x" * 10**6),
+    "tensor": ("model", "d_model", torch.zeros(3)),
+}
+
+
+@pytest.mark.parametrize("name", NASTY_CONFIGS)
+def test_a_config_that_is_out_of_all_bounds_is_refused(content, tmp_path, name):
+    section, setting, value = NASTY_CONFIGS[name]
+    changed = copy.deepcopy(content)
+    changed["attention_lab"]["config"][section][setting] = value
+    assert len(refusal(saved(changed, tmp_path))) < 2000
 
 
 def test_a_foreign_or_newer_file_is_refused(content, tmp_path):
@@ -185,6 +269,8 @@ def test_a_name_that_no_file_can_have_is_refused(name):
         ("soon", None),
         ({"step": "50", "seconds": 2.5}, None),
         ({"seconds": 2.5}, None),
+        ({"step": 50, "seconds": 10**400}, None),
+        ({"step": 10**400, "seconds": 2.5}, None),
     ],
 )
 def test_when_its_run_was_solved_is_in_a_checkpoint_or_not(content, tmp_path, found, solved):
