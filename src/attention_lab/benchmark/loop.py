@@ -110,6 +110,7 @@ class PlainRun:
         self.network = untrained_network(trained.settings)
         self._loop = PlainLoop(self.network, self.network.packed_logits, trained.settings, machine)
         self._data = trained.data
+        trained.data.endless = True
         self._batches = iter(trained.data.train_dataloader())
         self._trainer = trained.settings.trainer
 
