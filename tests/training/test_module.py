@@ -178,7 +178,7 @@ def test_a_trainer_of_ones_own_ends_after_its_epochs_and_validates_each(tmp_path
     module, data = make_module(), make_data()
     trainer.fit(module, data)
     assert (trainer.current_epoch, trainer.global_step) == (2, 10)
-    rows = list(csv.DictReader((Path(logger.log_dir) / "metrics.csv").open()))
+    rows = list(csv.DictReader((Path(logger.log_dir) / "metrics.csv").read_text().splitlines()))
     assert [int(row["step"]) for row in rows if row["val/loss"]] == [5, 10]
     assert [int(row["step"]) for row in rows if row["train/loss"]] == [1, 5, 10]
     (tested,) = trainer.test(module, data, verbose=False)
