@@ -44,7 +44,7 @@ def tiny(*overrides: str) -> dict[str, Any]:
 def run(folder: Path, *overrides: str) -> dict[str, Any]:
     """Trains into a folder and returns its last checkpoint."""
     config = tiny(*overrides)
-    train.train(build(TrainSettings, config, ""), config, folder)
+    train.train(build(TrainSettings, config, ""), folder)
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
 
 
