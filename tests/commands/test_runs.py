@@ -57,7 +57,8 @@ def test_a_run_leaves_what_the_contract_says(command: Command, capsys):
     ]
     assert [image.step for image in seen.Images("attention/decoder_cross/layer_0")] == [0, 10, 20]
     assert [point.step for point in seen.Scalars("val/loss")] == [10, 20]
-    assert [point.step for point in seen.Scalars("train/loss")] == [10, 20]
+    for name in ("loss", "learning_rate"):
+        assert [point.step for point in seen.Scalars(f"train/{name}")] == [1, 10, 20]
     assert {
         "train/loss",
         "train/learning_rate",

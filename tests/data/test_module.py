@@ -18,7 +18,7 @@ SPACE = SourceSpace(2, 11, 7)
 
 
 def sequence_data(seed: int = 5, num_workers: int = 0, parts: int = 1) -> SequenceData:
-    return SequenceData(Reverse(), SPACE, SIZES, 13, seed, num_workers, parts)
+    return SequenceData(Reverse(), SPACE, SIZES, 13, seed, num_workers, parts, endless=True)
 
 
 def plain(batch: Batch) -> list[object]:
@@ -123,6 +123,15 @@ def test_lightning_trains_on_them_in_this_order() -> None:
     }
     Trainer(accelerator="cpu", max_steps=2 * PER_EPOCH, limit_val_batches=0, **quiet).fit(watch, sequence_data())
     assert watch.seen == training(sequence_data(), 0) + training(sequence_data(), 1)
+
+
+def test_epochs_are_those_of_the_endless_batches_and_end() -> None:
+    data = sequence_data()
+    data.endless = False
+    loader = data.train_dataloader()
+    assert len(loader) == PER_EPOCH
+    epochs = [[[plain(part) for part in batch] for batch in loader] for _ in range(2)]
+    assert epochs == [training(sequence_data(), 0), training(sequence_data(), 1)]
 
 
 def test_what_is_not_trained_on_comes_by_length() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attention_lab.data.sampler import EndlessBatches
+from attention_lab.data.sampler import EndlessBatches, OneEpoch
 
 
 def dealt(count: int, rows: int = 211, batch_size: int = 13, seed: int = 5, first: int = 0) -> list[list[int]]:
@@ -49,3 +49,13 @@ def test_what_was_drawn_before_does_not_matter() -> None:
 def test_another_epoch_and_another_seed_have_another_order() -> None:
     orders = [dealt(17, first=17 * epoch) for epoch in range(3)] + [dealt(17, seed=6)]
     assert len({tuple(map(tuple, order)) for order in orders}) == 4
+
+
+@given(st.integers(1, 101), st.integers(1, 23), st.integers(0, 60))
+@settings(max_examples=60, deadline=None)
+def test_one_epoch_at_a_time_is_all_of_them_in_turn(rows: int, batch_size: int, first: int) -> None:
+    epochs = OneEpoch(range(rows), batch_size, 5, first)
+    begun, whole = list(epochs), list(epochs)
+    assert len(whole) == len(epochs)
+    assert 1 <= len(begun) <= len(epochs)
+    assert begun + whole == dealt(len(begun) + len(whole), rows, batch_size, first=first)

@@ -97,19 +97,21 @@ def test_one_process_writes(runs):
         assert len([line for line in lines if "Training reverse" in line]) == 1
 
 
-def test_a_process_that_is_gone_ends_the_others_in_one_line(tmp_path):
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_process_that_is_gone_ends_the_others_in_one_line(lost, tmp_path):
     with train(tmp_path, "trainer=ddp", "trainer.max_steps=1000000", "hydra.run.dir=run") as process:
         assert process.stdout is not None
         assert any(line.startswith("step    20") for line in process.stdout)
-        children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout
-        (child,) = map(int, children.split())
-        os.kill(child, signal.SIGKILL)
+        # Python's own resource tracker is the first child, and is none of them.
+        listing = ["pgrep", "-P", str(process.pid), "-f", "spawn_main"]
+        first, second = map(int, subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split())
+        os.kill(first if lost == 0 else second, signal.SIGKILL)
         sent = time.monotonic()
         _, complaints = process.communicate(timeout=60)
     assert process.returncode == 1
     assert time.monotonic() - sent < 30
     assert len(complaints.splitlines()) == 1, complaints
-    assert "trainer.devices=2: process 1 has ended with status -9" in complaints
+    assert f"trainer.devices=2: process {lost} has ended with status -9" in complaints
     assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] >= 10
 
 
@@ -132,3 +134,17 @@ def test_more_processes_than_sequences_are_refused(tmp_path):
     assert process.returncode == 2
     assert complaints.startswith("error: trainer.devices=18 ")
     assert len(complaints.splitlines()) == 1
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_what_all_refuse_the_first_one_says_and_leaves_no_folder(tmp_path, attempt):
+    port = 29500 + (os.getpid() + attempt) % 1000
+    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}")
+    process = train(tmp_path, "trainer=ddp", "model.num_heads=7", "hydra.run.dir=zz", by=torchrun)
+    said, complaints = process.communicate(timeout=120)
+    # What torchrun has to say about it comes after.
+    ours = [line for line in complaints.splitlines() if line.startswith("error: ") or "Error:" in line]
+    assert len([line for line in ours if line.startswith("error: model.num_heads=7 ")]) == 1, complaints
+    assert not [line for line in ours if "FileNotFoundError" in line or "Interrupted" in line], complaints
+    assert said == ""
+    assert not (tmp_path / "zz").exists()

@@ -63,5 +63,6 @@ def measure_memory(name: str, learned: TrainSettings, settings: DeviceSettings, 
     loop = PlainLoop(contender.network, contender.predict, learned, machine)
     data = training_data(learned, contender.batch_parts, machine)
     train(loop, iter([[data.rows("train")[0]]]), machine, 1)
+    data.endless = True
     batches = iter(data.train_dataloader())
     return machine.peak_bytes(lambda: train(loop, batches, machine, steps))

@@ -114,6 +114,7 @@ class PlainRun:
         settings = build(TrainSettings, trained.config, "")
         self._loop = PlainLoop(self.network, self.network.packed_logits, settings, machine)
         self._data = trained.data
+        trained.data.endless = True
         self._batches = iter(trained.data.train_dataloader())
         self._trainer = settings.trainer
 

@@ -1,5 +1,6 @@
 """Logs how well every head aligns, beside how well the task is solved."""
 
+import itertools
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -7,7 +8,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from attention_lab.callbacks.writer import writer_of
 from attention_lab.data.batches import Batch
 from attention_lab.metrics.alignment import AlignmentScores, Head
-from attention_lab.models.model import SequenceModel
+from attention_lab.models.model import ModelOutput, SequenceModel
+from attention_lab.training.module import SequenceTraining
 
 _CHARTS = {
     "When heads lock on": {
@@ -24,15 +26,21 @@ class AlignmentMonitor(Callback):
     The best head's are `val/alignment_hit_rate` and `val/alignment_mass`.
 
     Args:
-        attention: the attention whose rows are target tokens and whose columns are source tokens.
-        num_layers: its layers.
-        num_heads: heads of each.
+        network: the network that is trained; one with attention from target to source.
     """
 
-    def __init__(self, attention: str, num_layers: int, num_heads: int) -> None:
-        self.attention = attention
-        self.scores = AlignmentScores(num_layers, num_heads)
-        self._heads = [Head(attention, layer, head) for layer in range(num_layers) for head in range(num_heads)]
+    def __init__(self, network: SequenceModel[Any]) -> None:
+        layers = network.alignment_layers
+        self.network = network
+        self.scores = AlignmentScores(len(layers), layers[0].num_heads)
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, SequenceTraining)
+        pl_module.observers.append(self.observe)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        assert isinstance(pl_module, SequenceTraining)
+        pl_module.observers.remove(self.observe)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         writer = writer_of(trainer)
@@ -43,33 +51,24 @@ class AlignmentMonitor(Callback):
         self.scores.reset()
         self.scores.to(pl_module.device)
 
-    def on_validation_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
-        network = pl_module.network
-        assert isinstance(network, SequenceModel)
-        maps = network.alignment_maps(outputs["attention"], batch.target.size(1), batch.source.size(1))
+    def observe(self, batch: Batch, output: ModelOutput) -> None:
+        """Takes in a part of the validation split, and the maps that the network made of it."""
+        maps = self.network.alignment_maps(output.attention, batch.target.size(1), batch.source.size(1))
         self.scores.update(maps, batch.alignment, batch.source)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Counted on every process, since counts are gathered from all; written by the first.
         scores = self.scores.heads()
-        head = scores.best(self.attention)
-        assert head is not None
-        best = scores.of(head)
+        attention = self.network.alignment_attention
+        best = scores.best(attention)
+        assert best is not None
         for name in ("hit_rate", "mass"):
-            pl_module.log(f"val/alignment_{name}", best[name])
+            pl_module.log(f"val/alignment_{name}", scores.of(best)[name])
         writer = writer_of(trainer)
         if writer is None:
             return
-        for head in self._heads:
-            figures = scores.of(head)
+        for layer, head in itertools.product(*map(range, scores.mass.shape)):
+            figures = scores.of(Head(attention, layer, head))
             for name in ("hit_rate", "mass"):
-                tag = f"alignment_{name}/{head.attention}/layer_{head.layer}/head_{head.head}"
+                tag = f"alignment_{name}/{attention}/layer_{layer}/head_{head}"
                 writer.add_scalar(tag, figures[name], trainer.global_step)

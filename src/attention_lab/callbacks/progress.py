@@ -1,7 +1,7 @@
 """Progress on the terminal: a bar over all steps, and a line at every validation."""
 
 import logging
-import sys
+import threading
 import time
 from typing import Any
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class TrainingProgress(ProgressBar):
-    """One bar from the first step to the last (Lightning's own starts anew each epoch) and one line a validation.
+    """One bar of tqdm from the first step to the last (Lightning's own starts anew each epoch) and a line a validation.
 
     The bar is drawn only on a terminal; the lines go to the log, so that a redirected run reads well, too.
 
@@ -28,7 +28,9 @@ class TrainingProgress(ProgressBar):
         self._enabled = True
         self._started = time.monotonic()
         self._loss: Tensor | None = None
-        self._bar: tqdm[Any] | None = None
+        # One process draws; the lock between processes, which tqdm makes otherwise, would outlive one that is killed.
+        tqdm.set_lock(threading.RLock())
+        self._bar: tqdm[Any] = tqdm(disable=True)
 
     def enable(self) -> None:
         self._enabled = True
@@ -38,23 +40,22 @@ class TrainingProgress(ProgressBar):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._started = time.monotonic()
-        if self._enabled and sys.stderr.isatty():
-            first = trainer.global_step
-            self._bar = tqdm(total=self.max_steps, initial=first, unit="step", leave=False, dynamic_ncols=True)
+        # None is tqdm's word for: only on a terminal.
+        off = None if self._enabled else True
+        first = trainer.global_step
+        self._bar = tqdm(total=self.max_steps, initial=first, unit="step", leave=False, dynamic_ncols=True, disable=off)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._loss = outputs["loss"]
-        if self._bar is not None:
-            self._bar.update(trainer.global_step - self._bar.n)
+        self._bar.update(trainer.global_step - self._bar.n)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking or not self._enabled:
             return
         scalars = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        if self._bar is not None:
-            self._bar.clear()
+        self._bar.clear()
         aligned = scalars.get("val/alignment_hit_rate")
         log.info(
             "step %5d %5.1f s   loss %s   validation: loss %.4f   tokens %.4f   exact %.4f%s",
@@ -69,12 +70,7 @@ class TrainingProgress(ProgressBar):
         )
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._close()
+        self._bar.close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        self._bar.close()

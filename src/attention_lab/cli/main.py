@@ -24,7 +24,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from attention_lab.cli.overrides import check_choices, check_no_choice, explain
 from attention_lab.errors import Interrupted, SettingError
-from attention_lab.launch.processes import ProcessLost, rank, started_by_another
+from attention_lab.launch.world import ProcessLost, ended_by_launcher, launcher, rank
 from attention_lab.runs.folder import Occupied, refuse_used, resumed_run, value_of
 
 _FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -96,7 +96,12 @@ def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str, r
             check_choices(_overrides(), config_dir, config_name)
             job(config)
         except SettingError as error:
-            if resumed is None and not isinstance(error, Occupied):
+            if rank() > 0 and ended_by_launcher(seconds=30.0):
+                # The first process has said it, and cleared up; Hydra may have made this one a folder since.
+                with contextlib.suppress(OSError):
+                    run_dir().rmdir()
+                sys.exit(2)
+            if rank() == 0 and resumed is None and not isinstance(error, Occupied):
                 _remove_if_unused(run_dir())
             # Here and not further out, since Hydra writes lines of its own about any exception that leaves a job.
             sys.exit(_complain(str(error), wants_traceback))
@@ -131,7 +136,7 @@ def _resumed(config_dir: Path, config_name: str, wants_traceback: bool) -> Path 
         if rank() == 0:
             refuse_used(arguments)
         resumed = resumed_run(arguments)
-        if resumed is None and started_by_another() and value_of("hydra.run.dir", arguments) is None:
+        if resumed is None and launcher() and value_of("hydra.run.dir", arguments) is None:
             raise SettingError(
                 "hydra.run.dir is missing: where torchrun or srun starts the processes, name one folder for all of them"
             )

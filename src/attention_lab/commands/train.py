@@ -5,11 +5,10 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from lightning.pytorch import Callback, Trainer, seed_everything
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch import Callback, seed_everything
 
 from attention_lab.callbacks.alignment import AlignmentMonitor
 from attention_lab.callbacks.attention_maps import AttentionMaps
@@ -19,11 +18,13 @@ from attention_lab.commands.terminal import quiet_libraries
 from attention_lab.composition.build import build_data, build_run
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
-from attention_lab.errors import SettingError
+from attention_lab.errors import Interrupted, SettingError
 from attention_lab.evaluation.scoring import TestScores, test_scores
-from attention_lab.launch.processes import check_processes, companions, rank, started_by_another
+from attention_lab.launch.processes import launch
+from attention_lab.launch.world import check_world_size, launcher, rank
 from attention_lab.models.model import SequenceModel
 from attention_lab.report.numbers import figure
+from attention_lab.runs.checkpoint import CheckpointFile
 from attention_lab.runs.files import write_json
 from attention_lab.runs.folder import RUN_FILES, RUN_FOLDERS, check_places, check_unused, locked
 from attention_lab.runs.paths import shown
@@ -31,12 +32,28 @@ from attention_lab.runs.resume import checkpoint_of, make_ready, take_weights
 from attention_lab.runs.trained import load_trained
 from attention_lab.settings.flat import flat_settings
 from attention_lab.settings.schema import TrainSettings
-from attention_lab.training.module import SequenceTraining
+from attention_lab.training.module import DivergedError, SequenceTraining
 from attention_lab.training.restoring import restore
+from attention_lab.training.tensorboard import RunLogger
 from attention_lab.training.trainer import check_device, choose_device, make_trainer
 from attention_lab.training.tuning import flush_denormals, frozen_heap
 
 log = logging.getLogger(__name__)
+
+
+class Prepared(NamedTuple):
+    """What a run trains, on what, and the checkpoint that it goes on from, if it does."""
+
+    module: SequenceTraining
+    data: SequenceData
+    last: CheckpointFile | None
+
+
+class Finished(NamedTuple):
+    """How far a training came: its steps, and the seconds that they took."""
+
+    steps: int
+    seconds: float
 
 
 def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | None = None) -> None:
@@ -52,84 +69,120 @@ def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | No
     """
     if settings.resume is not None and Path(settings.resume).resolve() != run_dir.resolve():
         raise SettingError("resume", settings.resume, "is to be written just so, without a sign or a sweep")
-    check_processes(settings.trainer.devices)
+    quiet_libraries()
+    check_world_size(settings.trainer.devices)
     check_device(settings.trainer)
     if rank() > 0:
-        _train(settings, run_dir, {})
+        # The folder and the terminal belong to the first process.
+        _fit(_prepare(settings, run_dir), settings, run_dir, {})
         return
     run_dir.mkdir(parents=True, exist_ok=True)
     with locked(run_dir):
         check_places(run_dir, RUN_FILES, RUN_FOLDERS)
         if settings.resume is None:
             check_unused(run_dir)
-        _train(settings, run_dir, record or {})
+        prepared = _prepare(settings, run_dir)
+        try:
+            if settings.trainer.devices > 1 and not launcher():
+                finished = launch(_prepare_and_fit, settings.trainer.devices, settings, run_dir, record or {})
+            else:
+                finished = _fit(prepared, settings, run_dir, record or {})
+        except Interrupted:
+            if (run_dir / "checkpoints" / "last.ckpt").exists():
+                log.info("Go on with it:  %spython train.py resume=%s", _programs(), shown(run_dir))
+            raise
+        _report(prepared.data, finished, settings, run_dir)
 
 
-def _train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str]) -> None:
-    quiet_libraries()
+def _prepare(settings: TrainSettings, run_dir: Path) -> Prepared:
+    """Builds what is trained and what it is trained on, and refuses what does not go together.
+
+    Raises:
+        SettingError: something does not; nothing in the folder has changed.
+    """
     flush_denormals()
     seed_everything(settings.seed, verbose=False)
     task, network = build_run(settings, settings.trusted)
+    config = settings.plain()
     _check_monitors(settings, network)
     # A CPU saves what it does not pad; a GPU has to wait for every part.
     parts = 1 if choose_device(settings.trainer.accelerator).type == "cuda" else network.batch_parts
     data = build_data(task, settings.data, settings.seed, parts=parts)
+    data.endless = True
     _check_shares(data, settings.trainer.devices)
-    config = settings.plain()
-    module = _training(network, settings, config)
     last = checkpoint_of(settings, config, run_dir)
     if last is None and settings.init_from is not None:
         take_weights(network, settings.init_from)
-    log.info(
-        "Training %s: %d weights%s.",
-        task.name,
-        sum(weights.numel() for weights in network.parameters()),
-        "" if last is None else f", going on from {shown(last.path)}",
-    )
-    with companions(settings.trainer.devices, settings.model_dump(), str(run_dir)):
-        callbacks = _callbacks(settings, data, network)
-        trainer = make_trainer(settings, run_dir, callbacks, started_by_another())
-        if last is not None:
-            restore(last, trainer, module, settings.resume)
-        if rank() == 0:
-            make_ready(run_dir, config, record, last)
+    return Prepared(_module(network, settings, config), data, last)
+
+
+def _announce(prepared: Prepared) -> None:
+    weights = sum(each.numel() for each in prepared.module.network.parameters())
+    begins = "" if prepared.last is None else f", going on from {shown(prepared.last.path)}"
+    log.info("Training %s: %d weights%s.", prepared.data.task.name, weights, begins)
+
+
+def _fit(prepared: Prepared, settings: TrainSettings, run_dir: Path, record: Mapping[str, str]) -> Finished:
+    """Trains, as the only process or as one of several that do the same.
+
+    Raises:
+        SettingError: the checkpoint to go on from does not fit (nothing in the folder has changed); training diverged.
+        Interrupted: it was told to stop; `last.ckpt` is written.
+    """
+    module, data, last = prepared
+    trainer = make_trainer(settings, run_dir, _callbacks(settings, data, module.network), launched=bool(launcher()))
+    if last is not None:
+        restore(last, trainer, module, settings.resume)
+    if rank() == 0:
+        make_ready(run_dir, settings.plain(), record, last)
+        _announce(prepared)
+    try:
         with frozen_heap():
             trainer.fit(module, data, ckpt_path=last and last.path, weights_only=True)
+    except DivergedError as error:
+        hint = "use a smaller one (what was written before is as good as it was)"
+        made = f"made training diverge: {error}; {hint}"
+        raise SettingError("optimizer.learning_rate", settings.optimizer.learning_rate, made) from error
+    except Interrupted:
+        log.info("Interrupted after step %d.", trainer.global_step)
+        raise
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         # What is scored from here on, one process scores alone.
         torch.distributed.destroy_process_group()
-    if rank() == 0:
-        _report(trainer, module, data, settings, run_dir)
+    return Finished(trainer.global_step, round(module.seconds, 2))
 
 
-def _report(
-    trainer: Trainer, module: SequenceTraining, data: SequenceData, settings: TrainSettings, run_dir: Path
-) -> None:
-    """Scores the best checkpoint and writes down what was reached."""
-    seconds = round(module.seconds, 2)
+def _prepare_and_fit(settings: TrainSettings, run_dir: Path, record: Mapping[str, str]) -> Finished:
+    """Trains in a process that was launched for it, and has nothing of what its launcher has built."""
+    quiet_libraries()
+    return _fit(_prepare(settings, run_dir), settings, run_dir, record)
+
+
+def _report(data: SequenceData, finished: Finished, settings: TrainSettings, run_dir: Path) -> None:
+    """Scores the best checkpoint, and writes down and says what was reached."""
     best = run_dir / "checkpoints" / "best.ckpt"
     trained = load_trained(best, trust=settings.trusted)
     scores = test_scores(trained.network, data, choose_device(settings.trainer.accelerator))
     metrics = {
         **scores.figures,
-        "train/steps": trainer.global_step,
-        "train/seconds": seconds,
+        "train/steps": finished.steps,
+        "train/seconds": finished.seconds,
         "seed": settings.seed,
         "checkpoint": str(best),
     }
     write_json(metrics, run_dir / "metrics.json")
-    assert isinstance(trainer.logger, TensorBoardLogger)
+    logger = RunLogger(run_dir)
     known = {name: value for name, value in scores.figures.items() if value is not None}
-    trainer.logger.log_hyperparams(flat_settings(module.config), known, trainer.global_step)
-    trainer.logger.finalize("success")
-    _say_what_was_reached(scores, metrics, trained.step, run_dir)
+    logger.log_result(flat_settings(trained.config), known, finished.steps)
+    logger.finalize("success")
+    _say_what_was_reached(scores, finished, trained.step, run_dir)
 
 
 def _check_shares(data: SequenceData, devices: int) -> None:
     """Refuses more processes than there are sequences to share."""
     fewest = min(len(data.rows("train")), len(data.rows("validation")), data.batch_size)
     if devices > fewest:
-        raise SettingError(f"trainer.devices={devices} cannot share {fewest} sequences; use at most {fewest}")
+        raise SettingError("trainer.devices", devices, f"cannot share {fewest} sequences; use at most {fewest}")
 
 
 def _check_monitors(settings: TrainSettings, network: SequenceModel[Any]) -> None:
@@ -139,10 +192,10 @@ def _check_monitors(settings: TrainSettings, network: SequenceModel[Any]) -> Non
         ("early_stopping", settings.early_stopping.monitor),
     ):
         if monitor.startswith("val/alignment") and not network.alignment_layers:
-            raise SettingError(f"{section}.monitor={monitor} needs attention from target to source; use val/loss")
+            raise SettingError(f"{section}.monitor", monitor, "needs attention from target to source; use val/loss")
 
 
-def _training(network: SequenceModel[Any], settings: TrainSettings, config: dict[str, Any]) -> SequenceTraining:
+def _module(network: SequenceModel[Any], settings: TrainSettings, config: dict[str, Any]) -> SequenceTraining:
     optimizer = settings.optimizer
     return SequenceTraining(
         network,
@@ -163,7 +216,7 @@ def _callbacks(settings: TrainSettings, data: SequenceData, network: SequenceMod
     callbacks: list[Callback] = [TrainingProgress(settings.trainer.max_steps)]
     if layers:
         # First, since what it logs is shown.
-        callbacks.insert(0, AlignmentMonitor(network.alignment_attention, len(layers), layers[0].num_heads))
+        callbacks.insert(0, AlignmentMonitor(network))
     example = readable_rows(rows, 1)
     if shows.attention_maps and layers and not example:
         log.warning("No attention maps: even the shortest validation sequence is too long to be mapped.")
@@ -174,14 +227,16 @@ def _callbacks(settings: TrainSettings, data: SequenceData, network: SequenceMod
     return callbacks
 
 
-def _say_what_was_reached(scores: TestScores, metrics: dict[str, Any], best_step: int, run_dir: Path) -> None:
-    figures = scores.figures
-    where = shown(run_dir)
-    # Where the environment is not activated, its programs have to be named in full.
-    programs = "" if shutil.which("python") == sys.executable else f"{shown(Path(sys.executable).parent)}/"
+def _programs() -> str:
+    """Returns what a program's name has to begin with where the environment is not activated."""
+    return "" if shutil.which("python") == sys.executable else f"{shown(Path(sys.executable).parent)}/"
+
+
+def _say_what_was_reached(scores: TestScores, finished: Finished, best_step: int, run_dir: Path) -> None:
+    figures, where, programs = scores.figures, shown(run_dir), _programs()
     for line in (
         "",
-        f"Trained {metrics['train/steps']} steps in {metrics['train/seconds']:.1f} s; the best checkpoint is that of "
+        f"Trained {finished.steps} steps in {finished.seconds:.1f} s; the best checkpoint is that of "
         f"step {best_step}. On the test split:",
         f"  exact match      {figures['test/decoded_exact_match']:.4f} decoded, "
         f"{figures['test/exact_match']:.4f} teacher-forced",

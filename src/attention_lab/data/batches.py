@@ -1,6 +1,6 @@
 """Batches: rows of a split as padded tensors, cut out of whole columns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -36,6 +36,10 @@ class Batch(NamedTuple):
     def part(self, rows: slice, num_sources: int, num_targets: int) -> "Batch":
         """Returns some rows, as far as their tokens reach."""
         return Batch(self.source[rows, :num_sources], *(column[rows, :num_targets] for column in self[1:]))
+
+    def pieces(self, rows: int) -> Iterator["Batch"]:
+        """Yields the same rows, at most so many at a time."""
+        yield from map(Batch._make, zip(*(column.split(rows) for column in self), strict=True))
 
 
 class SequenceRows(data.Dataset[Batch]):

@@ -9,7 +9,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
 
 from attention_lab.data.batches import Batch, LikeLengths, SequenceRows
-from attention_lab.data.sampler import EndlessBatches
+from attention_lab.data.sampler import EndlessBatches, OneEpoch
 from attention_lab.data.sampling import SourceSpace, Split
 from attention_lab.data.splits import make_split
 from attention_lab.tasks.task import Task
@@ -26,6 +26,7 @@ class SequenceData(LightningDataModule):
         seed: decides the sequences and the order of training batches.
         num_workers: processes that assemble batches; they change nothing but speed.
         parts: parts of like lengths that a training batch is cut into, at most; they change nothing but speed, either.
+        endless: deal training batches without end, epoch after epoch, to a trainer that counts steps alone.
     """
 
     def __init__(
@@ -37,13 +38,15 @@ class SequenceData(LightningDataModule):
         seed: int,
         num_workers: int = 0,
         parts: int = 1,
+        endless: bool = False,
     ) -> None:
         super().__init__()
         self.batch_size = batch_size
         self.seed = seed
         self.num_workers = num_workers
         self.parts = parts
-        self._task = task
+        self.endless = endless
+        self.task = task
         self._space = space
         self._sizes = sizes
         self._rows: dict[Split, SequenceRows] = {}
@@ -55,7 +58,7 @@ class SequenceData(LightningDataModule):
             SettingError: no sequence belongs to it, or the task gives no alignment of one.
         """
         if split not in self._rows:
-            made = make_split(self._task, self._space, split, self._sizes[split], self.seed)
+            made = make_split(self.task, self._space, split, self._sizes[split], self.seed)
             self._rows[split] = SequenceRows(made)
         return self._rows[split]
 
@@ -64,18 +67,26 @@ class SequenceData(LightningDataModule):
         return self._in_order(split, (0, 1))
 
     def train_dataloader(self) -> DataLoader[Sequence[Batch]]:
-        """Returns random batches of the training split without end, each as parts of like lengths.
+        """Returns random batches of the training split, each as parts of like lengths; an epoch unless it is endless.
 
         It begins with the batch of the trainer's next step, where there is a trainer, and deals its process's share.
         """
         rows = self.rows("train")
         step = 0 if self.trainer is None else self.trainer.global_step
-        batches = EndlessBatches(rows, self.batch_size, self.seed, step, self._share)
-        return self._loader(LikeLengths(rows, self.parts), batches)
+        deal = EndlessBatches if self.endless else OneEpoch
+        return self._loader(LikeLengths(rows, self.parts), deal(rows, self.batch_size, self.seed, step, self._share))
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Returns the process's share of the validation split, every row of which belongs to exactly one."""
         return self._in_order("validation", self._share)
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        """Returns the process's share of the test split."""
+        return self._in_order("test", self._share)
+
+    def predict_dataloader(self) -> DataLoader[Batch]:
+        """Returns the same: what is to be answered."""
+        return self.test_dataloader()
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Leaves a batch where it is on a CPU: looking through all its tensors takes Lightning 0.04 ms a step."""

@@ -57,3 +57,17 @@ class EndlessBatches(Sampler[list[int]]):
                 batch = order[number * self.batch_size : (number + 1) * self.batch_size]
                 yield batch[self.process :: self.num_processes].tolist()
             place = 0
+
+
+class OneEpoch(EndlessBatches):
+    """The same batches, an epoch each time they are gone through: first what is left of the one it begins in."""
+
+    def __len__(self) -> int:
+        return self.batches_per_epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        share = (self.process, self.num_processes)
+        batches = EndlessBatches(self.rows, self.batch_size, self.seed, self.first, share)
+        left = self.batches_per_epoch - self.first % self.batches_per_epoch
+        self.first += left
+        return itertools.islice(batches, left)

@@ -1,179 +1,189 @@
-"""Several processes that train one network: who starts them, and what becomes of them."""
+"""Several processes on this machine that train one network, started as torchrun starts its workers.
 
-import ctypes
-import json
+`torch.multiprocessing.start_processes` is what torchrun's agent starts functions with, and watches them by. The agent
+itself (`elastic_launch`) takes over the signals and starts its workers in one call, so that nothing could keep Ctrl-C
+from workers that still import, and of a worker's exception it keeps the text alone.
+"""
+
+import logging
 import os
 import signal
-import socket
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import Any
+from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection
+from typing import TypeVar, cast
+
+from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage] - it is documented there
+from torch.multiprocessing.spawn import (
+    ProcessContext,
+    ProcessExitedException,
+    _prctl_pr_set_pdeathsig,  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] - as its own workers do
+    start_processes,
+)
 
 from attention_lab.errors import Interrupted, SettingError
-from attention_lab.settings.checking import build
-from attention_lab.settings.schema import TrainSettings
+from attention_lab.launch.world import ProcessLost, ended_by_launcher, interrupt
 
-_NUMBER = "LOCAL_RANK"
-"""By this variable Lightning, like torchrun, knows which of the processes of a machine this one is."""
+Result = TypeVar("Result")
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-def rank(environment: Mapping[str, str] = os.environ) -> int:
-    """Returns the number of this process among those that train together; 0 is the first, or the only one."""
-    by = {"torchrun": "RANK", "srun": "SLURM_PROCID"}.get(_starter(environment), _NUMBER)
-    return int(environment.get(by, 0))
+_LAST_STEP = 600
+"""Seconds that a process may take to end its step and write its checkpoint, once it is told to stop."""
 
-
-def started_by_another(environment: Mapping[str, str] = os.environ) -> bool:
-    """Says whether torchrun or SLURM's srun has started this process and its like."""
-    return bool(_starter(environment))
+# Which signal it ends whom with, it would tell on the terminal.
+logging.getLogger("torch.multiprocessing").setLevel(logging.CRITICAL)
 
 
-def check_processes(devices: int, environment: Mapping[str, str] = os.environ) -> None:
-    """Refuses a training by other than as many processes as there are.
+def launch(work: Callable[..., Result], count: int, *arguments: object) -> Result:
+    """Runs a function in several new processes, each with the environment that torchrun gives.
+
+    They end with this process, however it ends. What the first of them logs is logged here; the others are silent.
+
+    Args:
+        work: what to run; a function that a new process can import.
+        count: how many processes.
+        arguments: for the function.
+
+    Returns:
+        What it returned in the first process.
 
     Raises:
-        SettingError: torchrun or srun has started another number of them.
+        SettingError, OSError: it raised that in the first process.
+        Interrupted: this process, or one of them, was told to stop.
+        ProcessLost: one of them has gone; the others have been ended, too.
     """
-    starter = _starter(environment)
-    if starter:
-        there = int(environment["WORLD_SIZE" if starter == "torchrun" else _TASKS])
-        if there != devices:
-            raise SettingError(f"trainer.devices={devices} does not fit {starter}, which has started {there} processes")
+    # Here, and not in the first of them, so that its port is free for certain.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    receiver, sender = get_context("spawn").Pipe(duplex=False)
+    listener = _Listener(receiver)
+    with _blocked_signals():
+        context = start_processes(_run, (count, store.port, sender, work, arguments), count, join=False)
+    assert context is not None
+    sender.close()
+    listener.start()
+    try:
+        _wait(context, listener)
+    except ProcessExitedException as lost:
+        listener.join()
+        if isinstance(listener.heard, Exception):
+            raise listener.heard from None
+        if lost.exit_code - 128 in _SIGNALS:
+            raise Interrupted(lost.exit_code - 128) from None
+        raise ProcessLost(count, lost.error_index, lost.exit_code) from lost
+    listener.join()
+    return cast(Result, listener.heard)
 
 
-_TASKS = "SLURM_STEP_NUM_TASKS"
-"""By this variable srun, unlike the batch job around it, says how many processes it has started."""
+def _wait(context: ProcessContext, listener: "_Listener") -> None:
+    """Waits until all processes are done or one has failed, and hands a signal on, so that all end their step."""
+    try:
+        while not context.join():
+            pass
+    except Interrupted as stop:
+        # While they still import, there is no step to end.
+        running = [process for process in context.processes if process.is_alive() and listener.heard is not None]
+        for process in running:
+            os.kill(process.pid, stop.signum)
+        for process in running:
+            process.join(_LAST_STEP)
+        raise
+    finally:
+        for process in context.processes:
+            process.kill()
+            process.join()
 
 
-def _starter(environment: Mapping[str, str]) -> str:
-    if "TORCHELASTIC_RUN_ID" in environment:
-        return "torchrun"
-    return "srun" if int(environment.get(_TASKS, 1)) > 1 else ""
+class _Listener(threading.Thread):
+    """Logs here what the first process logs, and keeps what else it said: that it begins, what it returned or raised.
+
+    `heard` is None as long as it has said nothing.
+    """
+
+    def __init__(self, receiver: "Connection[object, object]") -> None:
+        super().__init__(daemon=True)
+        self.heard: object = None
+        self._receiver = receiver
+
+    def run(self) -> None:
+        with suppress(EOFError):
+            while True:
+                heard = self._receiver.recv()
+                if isinstance(heard, logging.LogRecord):
+                    logging.getLogger(heard.name).handle(heard)
+                else:
+                    self.heard = heard
 
 
-class ProcessLost(Exception):
-    """One of several processes that train together has ended before its time."""
+class _Telling(logging.Handler):
+    """Sends log records through a connection, which has no lock that a killed process could keep."""
 
-    def __init__(self, count: int, number: int, status: int) -> None:
-        super().__init__(
-            f"trainer.devices={count}: process {number} has ended with status {status}, and the others cannot go on "
-            "without it; resume=FOLDER goes on with all of them"
-        )
+    def __init__(self, sender: "Connection[object, object]") -> None:
+        super().__init__()
+        self._sender = sender
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # As text, since not everything that is logged can be sent.
+        plain = {**vars(record), "msg": self.format(record), "args": None, "exc_info": None, "exc_text": None}
+        self._sender.send(logging.makeLogRecord(plain))
+
+
+def _run(
+    number: int,
+    count: int,
+    port: int,
+    sender: "Connection[object, object]",
+    work: Callable[..., object],
+    arguments: tuple[object, ...],
+) -> None:
+    """Does the work in one of the processes, and leaves with the status that says how it went."""
+    # Who kills the launching process means all of them.
+    _prctl_pr_set_pdeathsig(signal.SIGKILL)
+    for signum in _SIGNALS:
+        signal.signal(signum, interrupt)
+    os.environ |= _environment(number, count, port)
+    logging.raiseExceptions = False
+    logging.getLogger().setLevel(logging.INFO)
+    logging.getLogger().addHandler(_Telling(sender) if number == 0 else logging.NullHandler())
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        if number == 0:
+            sender.send("begun")
+        result = work(*arguments)
+        if number == 0:
+            sender.send(result)
+    except Interrupted as stop:
+        sys.exit(128 + stop.signum)
+    except Exception as error:
+        if number == 0 and isinstance(error, (SettingError, OSError)):
+            sender.send(error)
+            sys.exit(1)
+        # Where another process is gone, or has told already, this one is ended before it says a word.
+        if ended_by_launcher(seconds=1.0 if number == 0 else 5.0):
+            sys.exit(1)
+        raise
+
+
+def _environment(number: int, count: int, port: int) -> dict[str, str]:
+    """Returns the variables by which torchrun tells a process its place."""
+    place = {"RANK": number, "LOCAL_RANK": number, "GROUP_RANK": 0, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    store = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True}
+    run = {"TORCHELASTIC_RUN_ID": "attention_lab", "TORCHELASTIC_RESTART_COUNT": 0}
+    return {name: str(value) for name, value in {**place, **store, **run}.items()}
 
 
 @contextmanager
-def companions(count: int, config: dict[str, Any], run_dir: str) -> Generator[None]:
-    """Starts the other processes of a training and ends them with it; none where something else has started them all.
+def _blocked_signals() -> Generator[None]:
+    """Blocks signals here and in the processes that are started: while these import, Ctrl-C would be a traceback.
 
-    If one of them ends before its time, training ends as well: it would wait for that one for ever.
-
-    Args:
-        count: processes of the training, this one included.
-        config: the run's config.
-        run_dir: its folder.
-
-    Raises:
-        ProcessLost: one of them ended, and training failed for that.
+    Python starts its own resource tracker in the same way; first, since that unblocks the signals in the end.
     """
-    if count == 1 or started_by_another() or rank() > 0:
-        yield
-        return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    there = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
-    os.environ.update({**there, _NUMBER: "0"})
-    others = [_started({**os.environ, _NUMBER: str(number)}, config, run_dir) for number in range(1, count)]
-    over = threading.Event()
-    threading.Thread(target=_watch, args=(others, over), daemon=True).start()
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
-    except Exception as error:
-        if not isinstance(error, SettingError):
-            # Whoever was to answer next notices at once, mostly.
-            time.sleep(0.5)
-            lost = _lost(others)
-            if lost is not None:
-                raise lost from error
-        raise
-    else:
-        over.set()
-        for process in others:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=10)
     finally:
-        over.set()
-        for name in (*there, _NUMBER):
-            del os.environ[name]
-        for process in others:
-            # Still there where training failed or was interrupted: it has nothing to write, and may wait for long.
-            process.kill()
-            process.wait()
-
-
-def _started(environment: dict[str, str], config: dict[str, Any], run_dir: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "attention_lab.launch.processes"],
-        stdin=subprocess.PIPE,
-        env=environment,
-        text=True,
-        # Ctrl-C is for the first process alone, which tells the others when and where to stop.
-        start_new_session=True,
-    )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps({"config": config, "run_dir": run_dir}))
-    process.stdin.close()
-    return process
-
-
-def _watch(others: list[subprocess.Popen[str]], over: threading.Event) -> None:
-    """Ends this process if it still waits, long after, for one that is gone: a GPU's library may do so for hours."""
-    while not over.wait(0.5):
-        lost = _lost(others)
-        if lost is not None and not over.wait(10):
-            print(f"error: {lost}", file=sys.stderr, flush=True)
-            for process in others:
-                process.kill()
-            os._exit(1)
-
-
-def _lost(others: list[subprocess.Popen[str]]) -> ProcessLost | None:
-    # A signal to all of them ends each in its own time, with its own status.
-    for number, process in enumerate(others, 1):
-        status = process.poll()
-        if status not in (None, 0, 130, 143):
-            return ProcessLost(len(others) + 1, number, status)
-    return None
-
-
-def _main() -> None:
-    """Trains as one of the others: as it is told on standard input, and silently."""
-    if sys.platform == "linux":
-        # PR_SET_PDEATHSIG: whoever kills the first process has killed this one.
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, _stop)
-    try:
-        told = json.load(sys.stdin)
-        from pathlib import Path
-
-        from attention_lab.commands.train import train
-
-        train(build(TrainSettings, told["config"], ""), Path(told["run_dir"]))
-    except Interrupted as stop:
-        sys.exit(128 + stop.signum)
-    except SettingError:
-        # The first process says the same, and says it aloud.
-        sys.exit(2)
-
-
-def _stop(signum: int, _: object) -> None:
-    raise Interrupted(signum)
-
-
-if __name__ == "__main__":
-    _main()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

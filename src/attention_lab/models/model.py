@@ -17,6 +17,9 @@ AttentionMaps = dict[str, tuple[Tensor, ...]]
 """Attention weights under their address: `maps[attention][layer][:, head]` has shape (B, L, S)."""
 
 
+MAX_CELLS = 2**22
+"""Cells of an attention map that exist at a time, over all rows of a batch and per head: 16 MiB in single precision."""
+
 Intervention = Mapping[tuple[str, int], Bool[Tensor, "..."]]
 """For an attention and a layer: True where a head may still attend, broadcastable to (B, H, L, S)."""
 
@@ -140,6 +143,10 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     def target_rows(self, layer: Float[Tensor, "B L D"], num_targets: int) -> Float[Tensor, "B T D"]:
         """Returns, of what that attention gives for all its queries, the part at which the target is said."""
         return layer
+
+    def map_side(self, num_sources: int, num_targets: int) -> int:
+        """Returns how many rows and columns the largest map has, at most, that is made of as many tokens."""
+        return max(num_sources, num_targets)
 
     def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
         """Returns an intervention that closes, of the edges from target to source, those not allowed."""

@@ -1,9 +1,10 @@
-"""The Lightning module: what happens in a training step and in a validation step."""
+"""The Lightning module: what happens in a training step, in a validation step and in a test."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Float
@@ -13,18 +14,34 @@ from torch import Tensor, nn
 
 from attention_lab.attention.packing import Packing
 from attention_lab.data.batches import Batch
-from attention_lab.errors import SettingError
-from attention_lab.metrics.sequence import TeacherForcedScores, token_loss
-from attention_lab.models.model import SequenceModel
+from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores, token_loss
+from attention_lab.models.decoding import greedy_decode
+from attention_lab.models.model import MAX_CELLS, ModelOutput, SequenceModel
 from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
 from attention_lab.tasks.vocabulary import PAD
 from attention_lab.training.schedule import warmup_then_cosine
 
 LOG_EVERY = 10
-"""Steps between two that log the training loss."""
+"""Steps between two that log the training loss; the first one and those that are validated do so as well."""
 
 SOLVED = 0.99
 """A task counts as solved at the first validation with at least this exact match."""
+
+
+class DivergedError(ArithmeticError):
+    """A loss is not finite.
+
+    Args:
+        what: which loss.
+        step: after how many steps.
+        loss: its value.
+    """
+
+    def __init__(self, what: str, step: int, loss: float) -> None:
+        super().__init__(f"the {what} of step {step} is {loss}")
+        self.what = what
+        self.step = step
+        self.loss = loss
 
 
 def batch_loss(
@@ -62,7 +79,13 @@ class SequenceTraining(LightningModule):
         weight_decay: decoupled weight decay, of matrices; biases and the gains of layer norms keep their size, as usual
             since BERT.
         betas: decay rates of AdamW's two moments.
-        config: the run's whole config, as plain types; it goes into every checkpoint.
+        config: the run's whole config, as plain types. It goes into every checkpoint, which can be evaluated only with
+            it; without one, a checkpoint is Lightning's alone.
+
+    Attributes:
+        observers: are shown every part of a validation batch and what the network made of it, attention included.
+            Without any, validation makes no attention maps.
+        solved: the step and the seconds of the first validation at which the task counted as solved, if there was one.
     """
 
     def __init__(
@@ -75,7 +98,7 @@ class SequenceTraining(LightningModule):
         max_steps: int,
         weight_decay: float,
         betas: tuple[float, float],
-        config: dict[str, Any],
+        config: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -83,14 +106,18 @@ class SequenceTraining(LightningModule):
         self.weight_decay = weight_decay
         self.betas = betas
         self.config = config
+        self.observers: list[Callable[[Batch, ModelOutput], None]] = []
+        self.solved: dict[str, float] | None = None
         self._schedule = partial(
             warmup_then_cosine,
             warmup_steps=warmup_steps,
             max_steps=max_steps,
             final=final_learning_rate / learning_rate,
         )
-        self.validation_scores = TeacherForcedScores()
-        self.solved: dict[str, float] | None = None
+        self._scores = TeacherForcedScores()
+        self._decoded = DecodedExactMatch()
+        self._loss: Tensor | None = None
+        self._rate = 0.0
         self._seconds_before = 0.0
         self._started = time.monotonic()
 
@@ -107,11 +134,7 @@ class SequenceTraining(LightningModule):
         loss = batch_loss(self.network.packed_logits, batch)
         if self.trainer.world_size > 1:
             loss = loss * self._weight(batch)
-        if self._is_logged:
-            # Not at every step, since a GPU has to wait for each number that is looked at.
-            whole = self.trainer.strategy.reduce(loss.detach(), reduce_op="mean")
-            self._refuse_to_diverge("training loss", self.trainer.global_step + 1, whole)
-            self._write({"train/loss": whole})
+        self._loss = loss.detach()
         return loss
 
     def _weight(self, batch: Sequence[Batch]) -> Tensor:
@@ -120,39 +143,76 @@ class SequenceTraining(LightningModule):
         return tokens / self.trainer.strategy.reduce(tokens.clone(), reduce_op="mean")
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if self._is_logged:
-            self._write({"train/learning_rate": optimizer.param_groups[0]["lr"]})
+        self._rate = optimizer.param_groups[0]["lr"]
 
-    @property
-    def _is_logged(self) -> bool:
-        return (self.trainer.global_step + 1) % LOG_EVERY == 0
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.trainer.global_step == 1 or self.trainer.global_step % LOG_EVERY == 0:
+            self.log_step()
 
-    def _write(self, scalars: dict[str, Any]) -> None:
-        """Logs what belongs to a training step, past Lightning's own `log`, which takes half a millisecond a scalar."""
+    def log_step(self) -> None:
+        """Logs the loss and the learning rate of the last step, on every process at once; once a step.
+
+        Not at every step, since a GPU has to wait for each number that is looked at; and past Lightning's own `log`,
+        which takes half a millisecond a scalar.
+
+        Raises:
+            DivergedError: the loss is not finite.
+        """
+        if self._loss is None:
+            return
+        loss = float(self.trainer.strategy.reduce(self._loss, reduce_op="mean"))
+        self._loss = None
+        self._refuse_to_diverge("training loss", loss)
         if self.logger is not None:
-            self.logger.log_metrics(scalars, self.trainer.global_step + 1)
+            self.logger.log_metrics({"train/loss": loss, "train/learning_rate": self._rate}, self.trainer.global_step)
 
-    def _refuse_to_diverge(self, what: str, step: int, loss: Tensor) -> None:
-        if not loss.isfinite():
-            raise SettingError(
-                f"optimizer.learning_rate={self.learning_rate} made training diverge: the {what} of step {step} is "
-                f"{float(loss)}; use a smaller one (what was written before is as good as it was)"
-            )
+    def _refuse_to_diverge(self, what: str, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise DivergedError(what, self.trainer.global_step, loss)
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Any]:
-        """Scores a batch and hands what the network said, attention included, to the callbacks."""
-        output = self.network(batch.source, batch.target, need_weights=True)
-        self.validation_scores.update(output.logits, batch.labels)
-        return output._asdict()
+    def on_validation_start(self) -> None:
+        # Before any callback can write a checkpoint: who goes on from that has lost no step.
+        self.log_step()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Scores a batch, and shows the observers what the network made of it."""
+        looked_at = bool(self.observers)
+        for part in batch.pieces(self._rows_at_a_time(batch)) if looked_at else (batch,):
+            output = self.network(part.source, part.target, need_weights=looked_at)
+            self._scores.update(output.logits, part.labels)
+            for observe in self.observers:
+                observe(part, output)
+
+    def _rows_at_a_time(self, batch: Batch) -> int:
+        """Returns of how many rows the maps fit into memory at a time."""
+        return max(1, MAX_CELLS // self.network.map_side(batch.source.size(1), batch.target.size(1)) ** 2)
 
     def on_validation_epoch_end(self) -> None:
-        scores = {f"val/{name}": value for name, value in self.validation_scores.compute().items()}
-        self._refuse_to_diverge("validation loss", self.trainer.global_step, scores["val/loss"])
-        if self.solved is None and scores["val/exact_match"] >= SOLVED:
+        scores = self._scores.compute()
+        self._refuse_to_diverge("validation loss", float(scores["loss"]))
+        if self.solved is None and scores["exact_match"] >= SOLVED:
             self.solved = {"step": self.trainer.global_step, "seconds": round(self.seconds, 2)}
+        self._log_scores("val", scores)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Scores a batch, teacher-forced and decoded."""
+        self._scores.update(self.network(batch.source, batch.target).logits, batch.labels)
+        # A token beyond the length of the labels comes too late to be right.
+        self._decoded.update(greedy_decode(self.network, batch.source, batch.labels.size(1)), batch.labels)
+
+    def on_test_epoch_end(self) -> None:
+        self._log_scores("test", {**self._scores.compute(), "decoded_exact_match": self._decoded.compute()})
+        self._decoded.reset()
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Returns what the network answers when it reads its own output: tokens, EOS included, then PAD, (B, T)."""
+        return greedy_decode(self.network, batch.source, batch.labels.size(1))
+
+    def _log_scores(self, split: str, scores: dict[str, Tensor]) -> None:
         # Lightning counts from 0 and would write the validation after step 50 at step 49; `step` overrules it.
-        self.log_dict({**scores, "step": float(self.trainer.global_step)})
-        self.validation_scores.reset()
+        step = {"step": float(self.trainer.global_step)}
+        self.log_dict({**{f"{split}/{name}": value for name, value in scores.items()}, **step})
+        self._scores.reset()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = torch.optim.AdamW(
@@ -166,13 +226,22 @@ class SequenceTraining(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["attention_lab"] = {
-            "format": CHECKPOINT_FORMAT,
-            "config": self.config,
-            "solved": self.solved,
-            "seconds": self.seconds,
-        }
+        if self.config is not None:
+            checkpoint["attention_lab"] = {
+                "format": CHECKPOINT_FORMAT,
+                "config": self.config,
+                "solved": self.solved,
+                "seconds": self.seconds,
+            }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        ours = checkpoint["attention_lab"]
-        self.solved, self._seconds_before = ours["solved"], ours["seconds"]
+        ours = checkpoint.get("attention_lab", {})
+        self.solved, self._seconds_before = ours.get("solved"), ours.get("seconds", 0.0)
+
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: object, *_: object, **__: object) -> NoReturn:
+        """Refuses: Lightning would call the constructor without a network."""
+        raise TypeError(
+            f"{cls.__name__} cannot be made without a network; attention_lab.load({str(checkpoint_path)!r}) returns a "
+            "checkpoint's, and Trainer.fit(module, data, ckpt_path=...) goes on with a module"
+        )

@@ -1,8 +1,8 @@
 """How training ends: at its last step with a validation, or at a signal with a checkpoint."""
 
-import logging
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -11,12 +11,11 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from attention_lab.errors import Interrupted
-
-log = logging.getLogger(__name__)
+from attention_lab.training.module import DivergedError, SequenceTraining
 
 
 class StopOnSignal(Callback):
-    """Finishes the batch at hand on Ctrl-C or SIGTERM, writes `last.ckpt` and raises `Interrupted`.
+    """Finishes the batch at hand on Ctrl-C or SIGTERM, logs it, writes `last.ckpt` and raises `Interrupted`.
 
     A signal that comes in the middle of an optimiser step must not leave half of it in the checkpoint, so the handler
     only takes note. Lightning itself would exit with status 0 on SIGTERM and with 1 on Ctrl-C.
@@ -76,14 +75,17 @@ class StopOnSignal(Callback):
         received = self._agreed(trainer)
         if received is None:
             return
+        module = trainer.lightning_module
+        if isinstance(module, SequenceTraining):
+            with suppress(DivergedError):
+                module.log_step()
         # Who has diverged without having noticed yet must not lose what was still good.
-        if all(bool(weights.isfinite().all()) for weights in trainer.lightning_module.state_dict().values()):
+        if all(bool(weights.isfinite().all()) for weights in module.state_dict().values()):
             trainer.save_checkpoint(self.checkpoint)
-            log.info("Interrupted after step %d; wrote %s.", trainer.global_step, self.checkpoint)
         raise Interrupted(received)
 
     def _agreed(self, trainer: Trainer) -> int | None:
-        """Returns the signal that this process received, or another one: all stop at the same step or none does."""
+        """Returns the signal that any of the processes received: all stop at the same step, or none does."""
         if trainer.world_size == 1:
             return self._received
         numbers = torch.tensor(self._received or 0, device=trainer.strategy.root_device)

@@ -1,6 +1,5 @@
 """The Lightning trainer: where to run, how long, and which steps to keep."""
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
@@ -8,7 +7,6 @@ from typing import Any, Literal
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.profilers import PassThroughProfiler
 
 from attention_lab.errors import SettingError
@@ -17,13 +15,7 @@ from attention_lab.training.checkpointing import BestAndLast, WholeFiles
 from attention_lab.training.module import LOG_EVERY
 from attention_lab.training.resuming import ExactResume
 from attention_lab.training.stopping import StopAtTheEnd, StopOnSignal, StopWhenSolved
-
-
-class RunLogger(TensorBoardLogger):
-    """TensorBoard without Lightning's count of epochs: batches come without end, so that it would stay at zero."""
-
-    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        super().log_metrics({name: value for name, value in metrics.items() if name != "epoch"}, step)
+from attention_lab.training.tensorboard import RunLogger
 
 
 class NoProfiler(PassThroughProfiler):
@@ -34,23 +26,21 @@ class NoProfiler(PassThroughProfiler):
         return nullcontext()
 
 
-def make_trainer(
-    settings: TrainSettings, run_dir: Path, callbacks: list[Callback], started_by_another: bool = False
-) -> Trainer:
+def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callback], launched: bool = False) -> Trainer:
     """Builds the trainer for a run.
 
     Args:
         settings: the run's settings.
         run_dir: gets `checkpoints/best.ckpt`, `checkpoints/last.ckpt` and `tensorboard/`.
         callbacks: what to show; what keeps and stops a run is added here.
-        started_by_another: whether torchrun or srun has started this process and its like.
+        launched: whether this process is one of several, whose environment says which one.
 
     Raises:
         SettingError: the device is not there, or cannot run at that precision.
     """
     device = check_device(settings.trainer)
-    # Where nothing else started the processes, no variable that a cluster's batch job happens to have should matter.
-    environment = [] if started_by_another else [LightningEnvironment()]
+    # A process that trains alone is to heed no variable that a cluster's batch job happens to have.
+    environment = [] if launched else [LightningEnvironment()]
     return Trainer(
         accelerator="gpu" if device.type == "cuda" else "cpu",
         devices=settings.trainer.devices,
@@ -58,7 +48,7 @@ def make_trainer(
         # The data deal each process its share.
         use_distributed_sampler=False,
         precision=_precision(settings.trainer.precision, device),
-        # The data have no end, and the last step is ours to see to.
+        # The data have no end, and the last step is for `StopAtTheEnd`: Lightning's own leaves its validation out.
         max_epochs=-1,
         val_check_interval=settings.trainer.validate_every,
         check_val_every_n_epoch=None,
@@ -66,7 +56,7 @@ def make_trainer(
         log_every_n_steps=LOG_EVERY,
         gradient_clip_val=settings.optimizer.gradient_clip or None,
         deterministic=settings.trainer.deterministic,
-        logger=RunLogger(run_dir, name=None, version="tensorboard", default_hp_metric=False),
+        logger=RunLogger(run_dir),
         plugins=[WholeFiles(), *environment],
         callbacks=[*callbacks, *_keeping_and_stopping(settings, run_dir / "checkpoints")],
         default_root_dir=run_dir,
@@ -84,10 +74,8 @@ def check_device(settings: TrainerSettings) -> torch.device:
     device = choose_device(settings.accelerator)
     _precision(settings.precision, device)
     if device.type == "cuda" and settings.devices > torch.cuda.device_count():
-        raise SettingError(
-            f"trainer.devices={settings.devices} needs as many GPUs and {torch.cuda.device_count()} are visible; use "
-            "that many, or trainer.accelerator=cpu"
-        )
+        there = f"needs as many GPUs, and {torch.cuda.device_count()} are visible"
+        raise SettingError("trainer.devices", settings.devices, f"{there}; use that many, or trainer.accelerator=cpu")
     return device
 
 
@@ -104,7 +92,8 @@ def choose_device(accelerator: str, setting: str = "trainer") -> torch.device:
         SettingError: a GPU is asked for and there is none.
     """
     if accelerator == "gpu" and not torch.cuda.is_available():
-        raise SettingError(f"{setting}=gpu needs a CUDA GPU and none is visible; use {setting}=cpu or {setting}=auto")
+        hint = f"use {setting}=cpu or {setting}=auto"
+        raise SettingError(setting, "gpu", f"needs a CUDA GPU, and none is visible; {hint}")
     return torch.device("cpu" if accelerator == "cpu" or not torch.cuda.is_available() else "cuda")
 
 
@@ -112,7 +101,7 @@ def _precision(asked: Precision, device: torch.device) -> Literal["32-true", "bf
     if asked == "auto":
         return "bf16-mixed" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "32-true"
     if asked == "16-mixed" and device.type == "cpu":
-        raise SettingError("trainer.precision=16-mixed needs a GPU; on a CPU use 32-true or bf16-mixed")
+        raise SettingError("trainer.precision", asked, "needs a GPU; on a CPU use 32-true or bf16-mixed")
     return asked
 
 

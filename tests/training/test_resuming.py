@@ -1,0 +1,43 @@
+"""A training that was stopped goes on as if it never had been: the same numbers, to the last bit."""
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+
+from attention_lab.errors import Interrupted
+from tests.training.tiny import At, points, run, signalled, terminate
+
+# Dropout and drawn positions take random numbers at every step, and an epoch of eight batches ends in the middle.
+RUN = ("trainer.max_steps=12", "trainer.validate_every=4", "model.dropout=0.1", "position_sampling.range=64")
+
+
+class InValidation(Callback):
+    """Is told to stop in the middle of the validation after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_validation_batch_end(self, trainer, pl_module, *_):
+        if trainer.global_step == self.step:
+            terminate(pl_module)
+
+
+@pytest.mark.parametrize(
+    ("stop", "step"),
+    [(At(5, terminate), 5), (At(8, terminate), 8), (InValidation(4), 4), (InValidation(12), 12)],
+    ids=["between", "before its validation", "in a validation", "in the last"],
+)
+def test_it_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, stop, step):
+    whole = run(tmp_path / "whole", *RUN)
+    with monkeypatch.context() as patched:
+        signalled(patched, stop)
+        with pytest.raises(Interrupted):
+            run(tmp_path / "run", *RUN)
+    resumed = run(tmp_path / "run", *RUN, f"resume={tmp_path / 'run'}")
+    for part in ("state_dict", "global_step", "lr_schedulers", "callbacks"):
+        torch.testing.assert_close(resumed[part], whole[part], rtol=0, atol=0)
+    # Where it was stopped, the last step is logged, as at any end.
+    expected = points(tmp_path / "whole")
+    for tag in ("train/loss", "train/learning_rate"):
+        expected[tag] = sorted({*expected[tag], step})
+    assert points(tmp_path / "run") == expected
