@@ -2,61 +2,57 @@
 
 import fcntl
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from attention_lab.errors import SettingError
+from attention_lab.runs.paths import here, short, typed
 
 
 class Occupied(SettingError):
     """A folder that another run has, so that nothing in it may be touched."""
 
 
+class Finished(SettingError):
+    """A run that is to go on and has nothing left to do."""
+
+
 RUNS = Path("outputs/train")
 """Where runs land, unless they are told to land elsewhere."""
 
-_CONFIG = Path(".hydra", "config.yaml")
+CONFIG = Path(".hydra", "config.yaml")
+"""What makes a folder that of a run."""
+
+SWEEP = "multirun.yaml"
+"""What makes a folder that of a sweep: Hydra writes down there how it was asked for, before its first run begins."""
 
 
-def value_of(setting: str, arguments: Sequence[str]) -> str | None:
-    """Returns what the command line gives a setting, as it was typed; the last one counts."""
-    given = [text.partition("=")[2] for text in arguments if text.startswith(f"{setting}=")]
-    return given[-1].strip("'\"") if given else None
-
-
-def resumed_run(arguments: Sequence[str]) -> Path | None:
-    """Returns the folder of the run that is to go on, if one is.
-
-    Args:
-        arguments: the command line, without the program's name.
+def named_run(named: str) -> Path:
+    """Returns the folder of a run, or of a sweep, that a user names.
 
     Raises:
-        SettingError: there is no such run, or the command line asks for something else besides.
+        SettingError: there is none.
     """
-    named = value_of("resume", arguments)
-    if named in (None, "null", ""):
-        return None
-    if {"-m", "--multirun"} & set(arguments):
-        raise SettingError(f"resume={named} goes on with one run; leave -m out")
-    begun_with = value_of("init_from", arguments)
-    if begun_with is not None:
-        raise SettingError(f"init_from={begun_with} starts a new run, but resume={named} goes on with an old one")
-    elsewhere = value_of("hydra.run.dir", arguments)
-    if elsewhere is not None:
-        raise SettingError(f"hydra.run.dir={elsewhere} does not go with resume={named}: a run goes on in its folder")
-    return _latest() if named == "latest" else _named(named)
+    if named == "latest":
+        return _latest()
+    folder = (here() / named).absolute()
+    if folder.is_file() and folder.suffix == ".ckpt":
+        run = folder.parent.parent
+        hint = (
+            f"give the folder of its run, {typed('resume', run)}, or {typed('init_from', folder)} to start a new run "
+        )
+        raise SettingError("resume", named, f"is a file; {hint}from its weights")
+    if not folder.is_dir():
+        raise SettingError("resume", named, f"does not exist (looked for it in {here()})")
+    if not (folder / CONFIG).is_file() and not (folder / SWEEP).is_file():
+        raise SettingError("resume", named, f"is not the folder of a run: it has no {CONFIG}")
+    return folder
 
 
-def refuse_used(arguments: Sequence[str]) -> None:
-    """Refuses a folder that holds a run already, before Hydra writes into it.
-
-    Raises:
-        SettingError: the command line names such a folder.
-    """
-    named = value_of("hydra.run.dir", arguments)
-    if named is not None:
-        check_unused(Path(named))
+def goes_on(folder: Path) -> bool:
+    """Says whether there is a run in a folder that can go on."""
+    return (folder / CONFIG).is_file() and any(folder.glob("checkpoints/*.ckpt"))
 
 
 def check_unused(folder: Path) -> None:
@@ -66,9 +62,8 @@ def check_unused(folder: Path) -> None:
         Occupied: there are some.
     """
     if any(folder.glob("checkpoints/*.ckpt")):
-        raise Occupied(
-            f"hydra.run.dir={folder} holds a run already; choose a new folder, or go on with that run: resume={folder}"
-        )
+        hint = f"choose a new folder, or go on with that run: {typed('resume', folder)}"
+        raise Occupied("hydra.run.dir", short(folder), f"holds a run already; {hint}")
 
 
 @contextmanager
@@ -92,26 +87,12 @@ def held(folder: Path) -> Generator[None]:
         os.close(handle)
 
 
-def _named(named: str) -> Path:
-    folder = Path(named).absolute()
-    if folder.is_file() and folder.suffix == ".ckpt":
-        raise SettingError(
-            f"resume={named} is a file; give the folder of its run, {folder.parent.parent}, or init_from={named} to "
-            "start a new run from its weights"
-        )
-    if not folder.is_dir():
-        raise SettingError(f"resume={named} does not exist (looked for it in {Path.cwd()})")
-    if not (folder / _CONFIG).is_file():
-        raise SettingError(f"resume={named} is not the folder of a run: it has no {_CONFIG}")
-    return folder
-
-
 def _latest() -> Path:
     """Returns the run that was written to last."""
-    configs = [*RUNS.glob(f"*/{_CONFIG}"), *RUNS.glob(f"*/*/{_CONFIG}")]
+    configs = [*(here() / RUNS).glob(f"*/{CONFIG}"), *(here() / RUNS).glob(f"*/*/{CONFIG}")]
     runs = [config.parents[1].absolute() for config in configs]
     if not runs:
-        raise SettingError(f"resume=latest finds no run in {RUNS.absolute()}")
+        raise SettingError("resume", "latest", f"finds no run in {here() / RUNS}")
     return max(runs, key=_last_written)
 
 

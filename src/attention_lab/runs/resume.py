@@ -12,6 +12,7 @@ from attention_lab.models.model import SequenceModel
 from attention_lab.runs.checkpoint import FIRST_RESUMABLE, read_ours
 from attention_lab.runs.events import forget_after
 from attention_lab.runs.files import write_text
+from attention_lab.runs.folder import Finished
 from attention_lab.runs.paths import shown
 from attention_lab.settings.schema import TrainSettings
 
@@ -66,9 +67,10 @@ def checkpoint_of(settings: TrainSettings, config: dict[str, Any], run_dir: Path
     done, asked = content["global_step"], settings.trainer.max_steps
     finished = _steps_scored(run_dir) == done and not any(name.startswith(_ENDS) for name in changed)
     if done > asked or finished:
-        raise SettingError(
-            f"trainer.max_steps={asked} leaves nothing to do: resume={settings.resume} has ended after {done} steps; "
-            "ask for more"
+        raise Finished(
+            "trainer.max_steps",
+            asked,
+            f"leaves nothing to do: resume={settings.resume} has ended after {done} steps; ask for more",
         )
     return LastCheckpoint(last, done)
 
