@@ -142,6 +142,13 @@ def test_what_is_right_is_left_alone(arguments):
     assert complaint(*arguments.split()) is None
 
 
+@pytest.mark.parametrize("arguments", ["seed=3", "task=copy", "model.d_model=3"])
+def test_each_command_has_settings_of_its_own(arguments):
+    line = str(complaint("checkpoint=x.ckpt", arguments, command="evaluate"))
+    assert line.startswith(f"{arguments} is not a setting")
+    assert "trainer" not in line
+
+
 def test_a_path_alone_belongs_to_the_setting_that_takes_one():
     assert "checkpoint=runs/best.ckpt" in str(complaint("runs/best.ckpt", command="evaluate"))
     assert "resume=runs/a" in str(complaint("runs/a"))

@@ -113,14 +113,6 @@ def test_the_traceback_shows_when_it_is_asked_for(command, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("setting", ["seed=3", "task=copy", "model.d_model=3"])
-def test_evaluation_offers_its_own_settings_only(command, capsys, setting):
-    assert command("evaluate.py", "checkpoint=x.ckpt", setting) == 2
-    message = capsys.readouterr().err
-    assert f"{setting} is not a setting" in message
-    assert "trainer" not in message
-
-
 def test_training_that_diverges_says_so(command, capsys):
     arguments = ("experiment=smoke", "optimizer.learning_rate=1e30", "optimizer.final_learning_rate=0")
     assert command("train.py", *arguments) == 2

@@ -20,7 +20,7 @@ def steps(folder: str) -> dict[str, int]:
     return {path.parent.name: json.loads(path.read_text())["train/steps"] for path in found}
 
 
-def test_every_run_runs_and_the_sweep_goes_on(command, capsys, monkeypatch):
+def test_every_run_runs_and_the_sweep_goes_on(command, capsys):
     sweep = ("-m", *SMOKE, "model.num_heads=4,7,2", "hydra.sweep.dir=sweep")
     assert command("train.py", *sweep) == 2
     said = capsys.readouterr()

@@ -1,7 +1,7 @@
 """The YAML files that a command composes its settings from, and what composing them would give."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import compute_search_path_dir, create_config_search_path
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
-from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import setup_globals
@@ -93,18 +92,6 @@ class Configs:
     def choices(self, group: str, overrides: Sequence[str]) -> list[str]:
         """Returns the names that a config group offers; none where there is no such group."""
         return self.loader.get_group_options(group, config_name=self.name, overrides=_search_path(overrides))
-
-    def groups(self) -> list[str]:
-        """Returns the names of all groups but Hydra's own."""
-        return [group for group in self._groups("") if not group.startswith("hydra")]
-
-    def _groups(self, parent: str) -> Iterator[str]:
-        for name in self.loader.get_group_options(parent, ObjectType.GROUP):
-            group = f"{parent}/{name}" if parent else name
-            if self.loader.get_group_options(group):
-                yield group
-            if group != "hydra":
-                yield from self._groups(group)
 
     def check_search_path(self, overrides: Sequence[str]) -> None:
         """Refuses a search path that leads nowhere, of which Hydra only warns.

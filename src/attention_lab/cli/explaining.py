@@ -78,10 +78,11 @@ def _first_wrong(configs: Configs, overrides: Sequence[str]) -> tuple[str, Setti
             config = configs.compose(texts[: number + 1])
         except Exception as error:
             choices = _choices(configs, override, texts[:number])
-            if choices and not override.is_delete():
-                chosen_before = override.key_or_group in config.hydra.runtime.choices
+            groups = [str(group) for group in config.hydra.runtime.choices]
+            chosen_before = override.key_or_group in groups
+            if choices and not override.is_delete() and (chosen_before or override.is_add()):
                 return texts[number], _wrong_choice(override, choices, chosen_before, error)
-            return texts[number], _wrong_setting(override, config, configs.groups(), error)
+            return texts[number], _wrong_setting(override, config, groups, error)
     return "", SettingError(" ".join(overrides), reason="cannot be composed in this order")
 
 
@@ -104,7 +105,7 @@ def _wrong_choice(override: Override, choices: list[str], chosen_before: bool, e
 def _wrong_setting(override: Override, config: DictConfig, groups: list[str], error: Exception) -> SettingError:
     text, name = str(override.input_line), override.key_or_group
     hydras = name.startswith("hydra")
-    known = [*_leaves(config, hydras), *([] if hydras else groups)]
+    known = [*_leaves(config, hydras), *(group for group in groups if group.startswith("hydra") == hydras)]
     sections = {leaf.rpartition(".")[0] for leaf in known}
     for setting, given in settings_in(override):
         if setting not in known and setting not in sections and not override.is_add():
