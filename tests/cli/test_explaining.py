@@ -57,8 +57,6 @@ WRONG = [
     ("--config-dir nowhere seed=3", "--config-dir=nowhere", "does not exist"),
     ("-cp nowhere", "--config-path=", "nowhere is not a folder"),
     ("-cn trian", "--config-name=trian", "did you mean train"),
-    ("-m seed=0,1 --cfg job", "--run, --multirun, --cfg", "exclude one another"),
-    ("--resolve", "--resolve", "--cfg"),
     ("--seed 3", "--seed", "seed=VALUE"),
     # Sweeps: the run that cannot be, and what makes it so.
     ("-m seeds=0,1", "seeds=0", "did you mean seed"),
@@ -77,7 +75,7 @@ WRONG = [
     ("seed@x=3", "seed@x=3", "did you mean seed"),
     ("hydra/launcher=nope", "hydra/launcher=nope", "basic"),
     ("hydra.lancher=3", "hydra.lancher=3", "not a setting"),
-    ("hydra.searchpath=[file://nowhere]", "hydra.searchpath=[file://nowhere]", "not a folder"),
+    ("hydra.searchpath=[file://nowhere]", "hydra.searchpath=[file://nowhere]", "path=nowhere is not available"),
     # Files that are wrong themselves.
     ("-cd own experiment=torn", "experiment=torn", "own/experiment/torn.yaml, line 3"),
     ("-cd own experiment=lost", "experiment=lost", "'taks'"),

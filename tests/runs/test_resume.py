@@ -90,9 +90,9 @@ def test_a_run_without_a_checkpoint_begins_anew(command, run):
         ("resume=run trainer.max_step=20", "trainer.max_step=20", "trainer.max_steps"),
         ("resume=run hydra.run.dir=other", "hydra.run.dir=other", "resume=run"),
         ("-m resume=run seed=1,2", "resume=run", "leave -m out"),
+        ("-m resume=run,other", "resume=run", "is to be typed"),
         ("resume=run trainer.max_steps=20 init_from=run/checkpoints/best.ckpt", "init_from=", "resume="),
         ("hydra.run.dir=run", "hydra.run.dir=run", "resume=run"),
-        ("++resume=run trainer.max_steps=20", "resume=run", "just so"),
         ("init_from=nowhere.ckpt", "init_from=nowhere.ckpt", "does not exist"),
         ("init_from=run", "init_from=run", "try init_from=run/checkpoints/best.ckpt"),
         ("init_from=run/checkpoints/best.ckpt model.d_model=8", "init_from=run/checkpoints/best.ckpt", "same model"),
@@ -195,7 +195,7 @@ def test_a_sweep_that_is_refused_leaves_the_runs_of_the_first_alone(command, cap
     before = {
         path: path.read_bytes() for path in Path("sweep").rglob("*") if path.suffix in (".yaml", ".ckpt", ".json")
     }
-    assert "holds a run already" in refusal(command, capsys, *arguments, "model.d_ff=8")
+    assert "holds a sweep already" in refusal(command, capsys, *arguments, "model.d_ff=8")
     changed = {
         path for path, content in before.items() if path.parent.name == ".hydra" and path.read_bytes() != content
     }

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import io
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -85,7 +86,8 @@ def read(arguments: Sequence[str], path_setting: str) -> Arguments:
     flags = _flags(arguments)
     overrides = tuple(_literal(text) for text in flags.overrides)
     for text in overrides:
-        if "=" not in text and not text.startswith("~") and ("/" in text or text.endswith(".ckpt")):
+        like_a_path = "/" in text or text.endswith(".ckpt") or os.path.exists(here() / text)
+        if "=" not in text and not text.startswith("~") and like_a_path:
             raise SettingError(text, reason=f"is a path alone; write {path_setting}={quoted(text)}")
     read_ones = Arguments(flags, overrides)
     _check_once(read_ones.parsed(), read_ones.multirun)
@@ -133,16 +135,12 @@ def _flags(arguments: Sequence[str]) -> argparse.Namespace:
         raise SettingError(f"{flag}: {reason}; {hint}, and --help shows what there is") from None
     if flags.experimental_rerun is not None:
         raise SettingError("--experimental-rerun", reason="runs whatever a pickled file says; use resume=FOLDER")
-    if flags.run + flags.multirun + flags.shell_completion + any((flags.cfg,)) + any((flags.info,)) > 1:
-        raise SettingError("--run, --multirun, --cfg, --info and --shell-completion", reason="exclude one another")
-    if flags.resolve and not (flags.cfg or flags.help):
-        raise SettingError("--resolve", reason="goes with --cfg or --help only")
     return flags
 
 
 def _literal(text: str) -> str:
     name, _, value = text.partition("=")
-    if name.lstrip("+") in PATHS and value and (here() / value).exists():
+    if name.lstrip("+") in PATHS and value and os.path.exists(here() / value):
         return f"{name}={quoted(value)}"
     return text
 

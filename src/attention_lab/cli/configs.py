@@ -1,5 +1,6 @@
 """The YAML files that a command composes its settings from, and what composing them would give."""
 
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,8 +74,9 @@ class Configs:
             Exception: of Hydra, OmegaConf, YAML or Python; whatever stopped it.
         """
         with warnings.catch_warnings():
-            # Which of the search path's folders are missing, Hydra says on each composing.
             warnings.simplefilter("ignore")
+            # Of a folder of the search path that is not there, Hydra only warns.
+            warnings.filterwarnings("error", message="provider=.* is not available")
             return self.loader.load_configuration(self.name, list(overrides), RunMode.RUN)
 
     def failure(self, overrides: Sequence[str]) -> Exception | None:
@@ -93,20 +95,6 @@ class Configs:
         """Returns the names that a config group offers; none where there is no such group."""
         return self.loader.get_group_options(group, config_name=self.name, overrides=_search_path(overrides))
 
-    def check_search_path(self, overrides: Sequence[str]) -> None:
-        """Refuses a search path that leads nowhere, of which Hydra only warns.
-
-        Raises:
-            SettingError: a folder of it does not exist.
-        """
-        given = _search_path(overrides)
-        for override in self.parser().parse_overrides(given):
-            folders = override.value()
-            for folder in folders if isinstance(folders, list) else []:
-                path = Path(str(folder).removeprefix("file://"))
-                if "://" not in str(path) and not path.is_dir():
-                    raise SettingError(str(override.input_line), reason=f"names {path}, which is not a folder")
-
     def written_in(self, setting: str, overrides: Sequence[str]) -> Path | None:
         """Returns the file of the user's choice that a setting's value comes from; None if it is no such file's.
 
@@ -123,7 +111,7 @@ class Configs:
             if repository.config_exists(file) and (loaded := repository.load_config(file)) is not None:
                 package = loaded.header["package"] or override.key_or_group.replace("/", ".")
                 inside = setting if package == "_global_" else setting.removeprefix(f"{package}.")
-                if OmegaConf.select(loaded.config, inside) is not None:
+                if re.fullmatch(r"[\w.]+", inside) and OmegaConf.select(loaded.config, inside) is not None:
                     chosen = Path(str(loaded.path).removeprefix("file://")) / f"{file}.yaml"
         return chosen
 

@@ -46,10 +46,7 @@ def explained(configs: Configs, overrides: Sequence[str], multirun: bool) -> Set
     """
     parsed = [parse(text) for text in overrides]
     try:
-        configs.check_search_path(overrides)
         runs = members(configs, parsed) if multirun else [list(overrides)]
-    except SettingError as error:
-        return error
     except HydraException as error:
         return SettingError("-m", reason=f"cannot be done: {first_line(error)}")
     broken = next((run for run in runs if configs.failure(run)), None)

@@ -133,8 +133,7 @@ class Job:
         return config
 
     def _recorded(self, folder: Path, typed: Sequence[str]) -> DictConfig:
-        record = folder / ".hydra" / "overrides.yaml"
-        before = yaml.safe_load(record.read_text(encoding="utf-8")) if record.exists() else []
+        before = _asked_before(folder)
         new = [text for text in typed if text not in before and text.lstrip("+").partition("=")[0] != "resume"]
         if not new and self.typed is None and (folder / "metrics.json").exists():
             raise Finished("resume", str(folder), "has ended")
@@ -218,6 +217,15 @@ def result_in(folder: Path) -> str:
             found = json.loads((folder / name).read_text(encoding="utf-8"))["test/decoded_exact_match"]
             return f"exact match {found:.4f}"
     return "done"
+
+
+def _asked_before(folder: Path) -> set[str]:
+    """Returns what was typed when a run began."""
+    try:
+        return set(yaml.safe_load((folder / ".hydra" / "overrides.yaml").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, yaml.YAMLError):
+        # It only spares typing: what is not known to be old is new.
+        return set()
 
 
 def _outcome(status: int, text: str, told: bool = False) -> Outcome:

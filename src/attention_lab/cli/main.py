@@ -82,8 +82,9 @@ def _resumed(arguments: Arguments) -> tuple[Arguments, tuple[str, ...] | None]:
     folder = named_run(str(named))
     if (begun_with := gives("init_from")) is not None:
         raise SettingError("init_from", begun_with, f"starts a new run, but resume={named} goes on with an old one")
-    if (elsewhere := gives("hydra.run.dir")) is not None:
-        raise SettingError("hydra.run.dir", elsewhere, f"does not go with resume={named}: a run goes on in its folder")
+    for setting in ("hydra.run.dir", "hydra.sweep.dir"):
+        if (elsewhere := gives(setting)) is not None:
+            raise SettingError(setting, elsewhere, f"does not go with resume={named}: it goes on in its folder")
     if (folder / SWEEP).is_file():
         return sweep.continued(arguments, folder), None
     if arguments.multirun:
@@ -100,6 +101,7 @@ def _run(job: Job, arguments: Arguments) -> int:
     try:
         config = hydra.compose_config(name, list(arguments.overrides), RunMode.MULTIRUN, validate_sweep_overrides=False)
         if arguments.multirun or config.hydra.mode == RunMode.MULTIRUN:
+            HydraConfig.instance().set_config(config)
             folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
             if job.resumable and (folder / SWEEP).exists() and arguments.value_of("resume") != "auto":
                 hint = f"choose a new folder, or go on with it: {typed('resume', folder.absolute())}"
@@ -141,12 +143,7 @@ def _beside_the_first(hydra: Hydra, job: Job, arguments: Arguments) -> Outcome:
 
 
 def _end(outcome: Outcome) -> int:
-    if outcome.status and rank() > 0:
-        # The first process says the same; whoever started them ends all as soon as one has ended.
-        time.sleep(10)
-    elif outcome.status and not outcome.told:
-        _complain([outcome.text], outcome.status)
-    return outcome.status
+    return outcome.status if outcome.told or not outcome.status else _complain([outcome.text], outcome.status)
 
 
 def _end_sweep(outcomes: Sequence[Outcome], folder: Path, job: Job) -> int:
@@ -193,8 +190,10 @@ def _explained(error: Exception, configs: Configs, arguments: Arguments, folder:
 
 
 def _complain(lines: Sequence[str], status: int) -> int:
-    if rank() == 0:
-        # The others say the same.
-        for line in lines:
-            print("error:", " ".join(line.split()), file=sys.stderr)
+    if status and rank() > 0:
+        # The first process says the same. Whoever started them ends all as soon as one has ended: it must be that one.
+        time.sleep(10)
+        return status
+    for line in lines:
+        print("error:", " ".join(line.split()), file=sys.stderr)
     return status

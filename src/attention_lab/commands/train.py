@@ -1,8 +1,6 @@
 """What `python train.py` does: train, score the best checkpoint, say what was reached."""
 
 import logging
-import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from attention_lab.models.model import SequenceModel
 from attention_lab.report.numbers import figure
 from attention_lab.runs.files import write_json
 from attention_lab.runs.folder import check_unused, held
-from attention_lab.runs.paths import shown
+from attention_lab.runs.paths import program, shown, typed
 from attention_lab.runs.resume import checkpoint_of, make_ready, take_weights
 from attention_lab.settings.flat import flat_settings
 from attention_lab.settings.schema import TrainSettings
@@ -53,8 +51,6 @@ def train(
     Raises:
         SettingError: the settings do not fit together, or not this machine, or not the run that is to go on.
     """
-    if settings.resume is not None and Path(settings.resume) != run_dir:
-        raise SettingError(f"resume={settings.resume} is to be written just so, without a sign or a sweep")
     check_processes(settings.trainer.devices)
     check_device(settings.trainer)
     own = {name: value for name, value in config.items() if name != "resume"}
@@ -181,8 +177,7 @@ def _callbacks(settings: TrainSettings, data: SequenceData, network: SequenceMod
 def _say_what_was_reached(scores: TestScores, metrics: dict[str, Any], best_step: int, run_dir: Path) -> None:
     figures = scores.figures
     where = shown(run_dir)
-    # Where the environment is not activated, its programs have to be named in full.
-    programs = "" if shutil.which("python") == sys.executable else f"{shown(Path(sys.executable).parent)}/"
+    best = typed("checkpoint", run_dir / "checkpoints" / "best.ckpt")
     for line in (
         "",
         f"Trained {metrics['train/steps']} steps in {metrics['train/seconds']:.1f} s; the best checkpoint is that of "
@@ -196,7 +191,7 @@ def _say_what_was_reached(scores: TestScores, metrics: dict[str, Any], best_step
         else "  alignment        none: this network has no attention from target to source",
         "",
         f"Everything is in {where}.",
-        f"Look at the attention:    {programs}tensorboard --logdir {where} --samples_per_plugin images=1000",
-        f"Evaluate the checkpoint:  {programs}python evaluate.py checkpoint={where}/checkpoints/best.ckpt",
+        f"Look at the attention:    {program('tensorboard')} --logdir {where} --samples_per_plugin images=1000",
+        f"Evaluate the checkpoint:  {program('python')} evaluate.py {best}",
     ):
         log.info(line)

@@ -37,13 +37,13 @@ def named_run(named: str) -> Path:
     if named == "latest":
         return _latest()
     folder = (here() / named).absolute()
-    if folder.is_file() and folder.suffix == ".ckpt":
+    if folder.suffix == ".ckpt" and os.path.isfile(folder):
         run = folder.parent.parent
         hint = (
             f"give the folder of its run, {typed('resume', run)}, or {typed('init_from', folder)} to start a new run "
         )
         raise SettingError("resume", named, f"is a file; {hint}from its weights")
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise SettingError("resume", named, f"does not exist (looked for it in {here()})")
     if not (folder / CONFIG).is_file() and not (folder / SWEEP).is_file():
         raise SettingError("resume", named, f"is not the folder of a run: it has no {CONFIG}")

@@ -13,7 +13,7 @@ from attention_lab.runs.checkpoint import FIRST_RESUMABLE, read_ours
 from attention_lab.runs.events import forget_after
 from attention_lab.runs.files import write_text
 from attention_lab.runs.folder import Finished
-from attention_lab.runs.paths import shown
+from attention_lab.runs.paths import typed
 from attention_lab.settings.schema import TrainSettings
 
 _MAY_CHANGE = (
@@ -61,7 +61,7 @@ def checkpoint_of(settings: TrainSettings, config: dict[str, Any], run_dir: Path
     if ours["format"] < FIRST_RESUMABLE:
         raise SettingError(
             f"resume={settings.resume} was written by an earlier version, which kept too little to go on from (format "
-            f"{ours['format']}, below {FIRST_RESUMABLE}); init_from={shown(last)} starts a new run with its weights"
+            f"{ours['format']}, below {FIRST_RESUMABLE}); {typed('init_from', last)} starts a new run with its weights"
         )
     changed = _changed(flat(ours["config"]), flat(config))
     done, asked = content["global_step"], settings.trainer.max_steps
