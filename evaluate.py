@@ -26,4 +26,4 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run(main, Path(__file__).parent / "configs", "evaluate", path_setting="checkpoint")
+    run(main, Path(__file__).resolve().parent / "configs", "evaluate", path_setting="checkpoint")

@@ -20,4 +20,4 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run(main, Path(__file__).parent / "configs", "train", path_setting="resume", resumable=True)
+    run(main, Path(__file__).resolve().parent / "configs", "train", path_setting="resume", resumable=True)

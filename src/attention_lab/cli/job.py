@@ -134,7 +134,7 @@ class Job:
 
     def _recorded(self, folder: Path, typed: Sequence[str]) -> DictConfig:
         before = _asked_before(folder)
-        new = [text for text in typed if text not in before and text.lstrip("+").partition("=")[0] != "resume"]
+        new = [text for text in typed if _name(text) == "trust" or (text not in before and _name(text) != "resume")]
         if not new and self.typed is None and (folder / "metrics.json").exists():
             raise Finished("resume", str(folder), "has ended")
         for override in self.configs.parser().parse_overrides(new):
@@ -148,6 +148,9 @@ class Job:
         with open_dict(config):
             del config["hydra"]
             config.resume = no_reference(str(folder))
+            if "trust" in config and not any(_name(text) == "trust" for text in new):
+                # What lies in a folder does not say whom to trust.
+                config.trust = []
         return config
 
     def _refused(self, error: SettingError) -> Outcome:
@@ -203,7 +206,7 @@ def record(config: DictConfig) -> dict[str, str]:
     if config.get("resume") is not None:
         return {}
     job = HydraConfig.get()
-    overrides = [text for text in _overrides() if text.lstrip("+").partition("=")[0] != "resume"]
+    overrides = [text for text in _overrides() if _name(text) != "resume"]
     return {
         "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": job})),
         "overrides.yaml": yaml.safe_dump(overrides, allow_unicode=True),
@@ -217,6 +220,10 @@ def result_in(folder: Path) -> str:
             found = json.loads((folder / name).read_text(encoding="utf-8"))["test/decoded_exact_match"]
             return f"exact match {found:.4f}"
     return "done"
+
+
+def _name(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
 
 
 def _asked_before(folder: Path) -> set[str]:

@@ -3,6 +3,7 @@
 0 done, 2 the user's mistake, 130 and 143 after Ctrl-C and SIGTERM, 1 anything else.
 """
 
+import copy
 import os
 import sys
 import time
@@ -73,6 +74,9 @@ def _resumed(arguments: Arguments) -> tuple[Arguments, tuple[str, ...] | None]:
     Raises:
         SettingError: there is no such run, or the command line asks for something else besides.
     """
+    for override in arguments.parsed():
+        if override.key_or_group == "resume" and override.is_sweep_override():
+            raise SettingError(str(override.input_line), reason="names several; a sweep goes on with resume=ITS_FOLDER")
     named, gives = arguments.value_of("resume"), arguments.value_of
     if started_by_another() and (arguments.multirun or (gives("hydra.run.dir") is None and named in (None, "auto"))):
         hint = "where torchrun or srun starts the processes, name one folder for all of them"
@@ -135,11 +139,13 @@ def _beside_the_first(hydra: Hydra, job: Job, arguments: Arguments) -> Outcome:
     """Runs a job as one of several processes, of which the first one makes the folder and writes into it."""
     config = hydra.compose_config(job.configs.name, list(arguments.overrides), RunMode.RUN)
     HydraConfig.instance().set_config(config)
-    with read_write(config), open_dict(config):
+    with read_write(config.hydra.runtime), open_dict(config.hydra.runtime):
         config.hydra.runtime.output_dir = os.path.abspath(str(config.hydra.run.dir))
-        HydraConfig.instance().set_config(config)
-        del config["hydra"]
-    return job(config)
+    HydraConfig.instance().set_config(config)
+    own = copy.deepcopy(config)
+    with open_dict(own):
+        del own["hydra"]
+    return job(own)
 
 
 def _end(outcome: Outcome) -> int:

@@ -53,7 +53,8 @@ def continued(arguments: Arguments, folder: Path) -> Arguments:
         change = now.pop(override.key_or_group, override)
         if change.input_line != override.input_line and override.is_sweep_override():
             raise _other_runs(str(change.input_line))
-        texts += [str(change.input_line)] * (override.key_or_group != "resume")
+        if override.key_or_group not in ("resume", "trust") or change is not override:
+            texts.append(str(change.input_line))
     for override in now.values():
         if override.is_sweep_override():
             raise _other_runs(str(override.input_line))
