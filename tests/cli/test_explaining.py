@@ -85,7 +85,7 @@ WRONG = [
     ("task=null", "task=null", "use one of copy"),
     ("=3", "=3", "cannot be read"),
     ("seed = 3", "seed", "without spaces"),
-    ("seed=ü", "seed=ü", "seed='ü'"),
+    ("seed=ü", "seed=ü", 'seed="ü"'),
     ("sééd=3", "sééd=3", "cannot be read"),
     ("task=[copy", "task=[copy", "cannot be read"),
     ("seed.x=3", "seed.x=3", "did you mean seed"),

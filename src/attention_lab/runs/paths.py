@@ -57,8 +57,8 @@ def quoted(text: str) -> str:
     """
     if re.fullmatch(r"[\w./*?-]+", text, re.ASCII) and not re.fullmatch(_NO_TEXT, text, re.IGNORECASE):
         return text
-    text = re.sub(r"(\\+)(?='|$)", lambda found: found[1] * 2, no_reference(text))
-    return "'" + text.replace("'", r"\'") + "'"
+    text = re.sub(r"(\\+)(?=\"|$)", lambda found: found[1] * 2, no_reference(text))
+    return '"' + text.replace('"', r"\"") + '"'
 
 
 def no_reference(text: str) -> str:
