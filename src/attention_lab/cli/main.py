@@ -84,6 +84,9 @@ def _resumed(arguments: Arguments) -> tuple[Arguments, tuple[str, ...] | None]:
     if named in (None, "", "auto"):
         return arguments, None
     folder = named_run(str(named))
+    if "${" in str(folder):
+        # Quoted or not: Hydra puts its path, resolved, into a config, and reads it from there.
+        raise SettingError("resume", named, "has ${ in its path, which Hydra takes for a setting; give it another name")
     if (begun_with := gives("init_from")) is not None:
         raise SettingError("init_from", begun_with, f"starts a new run, but resume={named} goes on with an old one")
     for setting in ("hydra.run.dir", "hydra.sweep.dir"):
