@@ -4,7 +4,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from attention_lab.cli.main import plain, run, run_dir
+from attention_lab.cli.job import plain, run_dir
+from attention_lab.cli.main import run
 from attention_lab.settings.checking import build
 from attention_lab.settings.schema import EvaluateSettings
 
@@ -25,4 +26,4 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run(main, Path(__file__).parent / "configs", "evaluate")
+    run(main, Path(__file__).resolve().parent / "configs", "evaluate", path_setting="checkpoint")

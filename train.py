@@ -5,7 +5,8 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from attention_lab.cli.choices import with_names
-from attention_lab.cli.main import plain, record, run, run_dir
+from attention_lab.cli.job import plain, record, run_dir
+from attention_lab.cli.main import run
 from attention_lab.settings.checking import build
 from attention_lab.settings.moved import moved_targets
 from attention_lab.settings.schema import TrainSettings
@@ -17,8 +18,8 @@ def main(config: DictConfig) -> None:
 
     from attention_lab.commands.train import train
 
-    train(settings, run_dir(), record())
+    train(settings, run_dir(), record(config))
 
 
 if __name__ == "__main__":
-    run(main, Path(__file__).parent / "configs", "train", resumable=True)
+    run(main, Path(__file__).resolve().parent / "configs", "train", path_setting="resume", resumable=True)

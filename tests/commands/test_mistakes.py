@@ -5,20 +5,12 @@ from pathlib import Path
 import pytest
 
 MISTAKES = [
-    ("task=foo", "task=foo", "copy, duplicate, interleave, mixture, reverse, rotate, sort"),
-    ("task=null", "task=None", "copy, duplicate"),
-    ("task=revers", "task=revers", "did you mean reverse"),
-    ("model=lstm2", "model=lstm2", "did you mean lstm"),
-    ("model=bert", "model=bert", "encoder_decoder"),
-    ("trainer=tpu", "trainer=tpu", "auto, cpu, ddp, gpu"),
     ("experiment=nope", "experiment=nope", "smoke"),
     ("trainr.max_steps=3", "trainr.max_steps=3", "did you mean trainer.max_steps"),
     ("+trainr.max_steps=3", "trainr.max_steps=3", "did you mean trainer"),
-    ("max_steps=3", "max_steps=3", "did you mean trainer.max_steps"),
     ("+trainer.max_step=3", "trainer.max_step=3", "did you mean trainer.max_steps"),
     ("++data.foo=3", "data.foo=3", "data.vocab_size"),
     ("+task.foo=3", "task.foo=3", "there are none"),
-    ("task.foo=3", "task.foo=3", "there are none"),
     ("~seed", "seed", "missing"),
     ("data=3", "data=3", "section"),
     ("seed=-1", "seed=-1", "between 0 and 4294967295"),
@@ -52,12 +44,7 @@ MISTAKES = [
     ("checkpoint.monitor=val/foo", "checkpoint.monitor=val/foo", "val/exact_match"),
     ("early_stopping.monitor=loss", "early_stopping.monitor=loss", "val/loss"),
     ("trainer.max_steps=0", "trainer.max_steps=0", "at least 1"),
-    ("foo", "foo", "setting=value"),
-    ("task=[copy", "task=[copy", "setting=value"),
     ("--seed 3", "--seed", "seed=VALUE"),
-    ("--seed=3", "--seed=3", "seed=VALUE"),
-    ("task=[copy,reverse]", "task=[copy,reverse]", "-m task=A,B"),
-    ("task={}", "task={}", "copy, duplicate"),
     ("seed=${nope}", "seed", "'nope' not found"),
     ("seed=null", "seed=null", "a whole number"),
     ("data.max_length='10'", "data.max_length='10'", "a whole number"),
@@ -67,16 +54,9 @@ MISTAKES = [
         "optimizer.learning_rate=",
         "diverge",
     ),
-    ("task=copy,reverse", "task=copy,reverse", "-m task=copy,reverse"),
     ("seed=0,1", "seed=0,1", "-m seed=0,1"),
-    ("+experiment=smoke", "+experiment=smoke", "experiment=smoke"),
-    ("lr=0.1", "lr=0.1", "did you mean optimizer.learning_rate"),
-    ("optimizer.lr=0.1", "optimizer.lr=0.1", "did you mean optimizer.learning_rate"),
-    ("--halp", "--halp", "--help"),
-    ("-m task=copy,foo", "task=foo", "copy, duplicate"),
     ("task=mixture data.min_length=1", "task: ", "data.min_length=2"),
     ("task=mixture task.tasks=[copy,foo]", "task.tasks=['copy', 'foo']", "foo is not the name of a task"),
-    ("-m seed=-1,2", "seed=-1", "between 0"),
 ]
 
 
@@ -131,14 +111,6 @@ def test_a_folder_that_cannot_be_written_is_named(command, capsys, folder):
 def test_the_traceback_shows_when_it_is_asked_for(command, capsys):
     assert command("train.py", "seed=-1", full_error="1") == 2
     assert "Traceback" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("setting", ["seed=3", "task=copy", "model.d_model=3"])
-def test_evaluation_offers_its_own_settings_only(command, capsys, setting):
-    assert command("evaluate.py", "checkpoint=x.ckpt", setting) == 2
-    message = capsys.readouterr().err
-    assert f"{setting} is not a setting" in message
-    assert "trainer" not in message
 
 
 def test_training_that_diverges_says_so(command, capsys):

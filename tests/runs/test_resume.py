@@ -178,6 +178,7 @@ def test_a_run_without_a_checkpoint_begins_anew(command, run):
         ("resume=run trainer.max_step=20", "trainer.max_step=20", "trainer.max_steps"),
         ("resume=run hydra.run.dir=other", "hydra.run.dir=other", "resume=run"),
         ("-m resume=run seed=1,2", "resume=run", "leave -m out"),
+        ("-m resume=run,other", "resume=run,other", "names several"),
         ("resume=run trainer.max_steps=20 init_from=run/checkpoints/best.ckpt", "init_from=", "resume="),
         ("hydra.run.dir=run", "hydra.run.dir=run", "resume=run"),
         ("resume=" + "x" * 300, "resume=xxx", "does not exist"),
@@ -234,8 +235,14 @@ def test_a_run_that_goes_on_in_another_process_is_left_alone(command, run, capsy
 
 def test_other_weights_to_begin_with_are_the_ones_it_begins_with(command, run):
     first = torch.load(run / "checkpoints/best.ckpt", weights_only=True)
-    settings = ("trainer.max_steps=1", "optimizer.learning_rate=1e-12", "optimizer.final_learning_rate=0")
-    arguments = (*SMALL, *settings, "seed=5", "init_from=run/checkpoints/best.ckpt", "hydra.run.dir=second")
+    settings = (
+        "experiment=smoke",
+        "trainer=cpu",
+        "trainer.max_steps=1",
+        "optimizer.learning_rate=1e-12",
+        "optimizer.final_learning_rate=0",
+    )
+    arguments = (*settings, "seed=5", "init_from=run/checkpoints/best.ckpt", "hydra.run.dir=second")
     assert command("train.py", *arguments) == 0
     second = torch.load("second/checkpoints/best.ckpt", weights_only=True)
     assert second["global_step"] == 1
@@ -253,7 +260,7 @@ def test_a_run_with_other_weights_to_begin_with_goes_on_with_its_own(command, ru
 
 def test_a_run_that_was_solved_is_done(command, capsys):
     solved = ("early_stopping.threshold=1000", "trainer.max_steps=40", "hydra.run.dir=run")
-    assert command("train.py", *SMALL, *solved) == 0
+    assert command("train.py", "experiment=smoke", "trainer=cpu", *solved) == 0
     assert json.loads(Path("run/metrics.json").read_text())["train/steps"] == 10
     assert "has ended after 10 steps" in refusal(command, capsys, "resume=run")
     # Ended before it was scored, it is scored, and goes no further.
@@ -283,7 +290,7 @@ def test_a_sweep_that_is_refused_leaves_the_runs_of_the_first_alone(command, cap
     before = {
         path: path.read_bytes() for path in Path("sweep").rglob("*") if path.suffix in (".yaml", ".ckpt", ".json")
     }
-    assert "holds a run already" in refusal(command, capsys, *arguments, "model.d_ff=8")
+    assert "holds a sweep already" in refusal(command, capsys, *arguments, "model.d_ff=8")
     changed = {
         path for path, content in before.items() if path.parent.name == ".hydra" and path.read_bytes() != content
     }

@@ -21,6 +21,8 @@ def with_names(config: dict[str, Any]) -> dict[str, Any]:
     Raises:
         SettingError: a task lists one that does not exist.
     """
+    if config.get("resume") is not None:
+        return config
     hydra = HydraConfig.get()
     overridden = {str(text).lstrip("+").partition("=")[0] for text in hydra.overrides.task}
     choices = {

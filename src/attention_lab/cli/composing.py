@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from attention_lab.cli.main import plain
+from attention_lab.cli.job import plain
 from attention_lab.errors import SettingError
 from attention_lab.settings.checking import build, suggestion
 from attention_lab.settings.schema import TrainSettings

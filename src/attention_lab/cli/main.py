@@ -1,223 +1,207 @@
-"""Between Hydra and a command: a plain config on the way in, the right exit code on the way out.
+"""Between Hydra and a command: a composed config on the way in, the right exit code on the way out.
 
 0 done, 2 the user's mistake, 130 and 143 after Ctrl-C and SIGTERM, 1 anything else.
 """
 
-import contextlib
-import errno
-import functools
-import io
-import logging
+import copy
 import os
-import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any, cast
 
-import hydra
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import _run_hydra, get_args_parser  # pyright: ignore[reportPrivateUsage] - see _show
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from hydra.core.utils import JobReturn
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from attention_lab.cli.overrides import check_choices, check_no_choice, explain
+from attention_lab.cli import sweep
+from attention_lab.cli.arguments import Arguments, first_line, read
+from attention_lab.cli.configs import Configs
+from attention_lab.cli.explaining import check, explained
+from attention_lab.cli.job import SIGNALS, Job, Outcome, full_error, prepare_process
 from attention_lab.errors import Interrupted, SettingError
-from attention_lab.launch.world import ProcessLost, ended_by_launcher, launcher, rank
-from attention_lab.runs.folder import Occupied, refuse_used, resumed_run, value_of
-
-_FULL_ERROR = "HYDRA_FULL_ERROR"
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """Returns the resolved config as plain types.
-
-    Raises:
-        SettingError: a value is missing or refers to one that does not exist.
-    """
-    try:
-        return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
-    except MissingMandatoryValue as error:
-        raise SettingError(f"{error.full_key} is missing; give it as {error.full_key}=VALUE") from error
-    except OmegaConfBaseException as error:
-        # The first line says what is wrong, and the key where.
-        raise SettingError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
+from attention_lab.launch.world import ended_by_launcher, launcher, rank
+from attention_lab.runs.folder import SWEEP, named_run
+from attention_lab.runs.paths import quoted, typed
 
 
-def run_dir() -> Path:
-    """Returns the folder that Hydra made for this run."""
-    return Path(HydraConfig.get().runtime.output_dir)
-
-
-def record() -> dict[str, str]:
-    """Returns what Hydra would write into a run's `.hydra/` before anything is checked, by file name.
-
-    A command that may be refused writes it itself, once it is not.
-    """
-    job = HydraConfig.get()
-    return {
-        "hydra.yaml": OmegaConf.to_yaml(OmegaConf.create({"hydra": job})),
-        "overrides.yaml": OmegaConf.to_yaml(job.overrides.task),
-    }
-
-
-def run(job: Callable[[DictConfig], None], config_dir: Path, config_name: str, resumable: bool = False) -> None:
-    """Runs a job with the config that the command line asks for, and exits with the right code.
+def run(
+    main: Callable[[DictConfig], None],
+    config_dir: Path,
+    config_name: str,
+    path_setting: str,
+    resumable: bool = False,
+) -> None:
+    """Runs a command with the config that the command line asks for, and exits with the right code.
 
     A user's mistake becomes one line on standard error; its traceback shows with HYDRA_FULL_ERROR=1 only.
 
     Args:
-        job: what to do with the composed config.
+        main: what to do with the composed config.
         config_dir: the folder of the configs.
         config_name: the top config.
-        resumable: whether `resume=` makes the job go on in the folder, and with the config, of an earlier run.
+        path_setting: the setting that a path belongs to which is typed alone.
+        resumable: whether `resume=` makes the command go on in the folder, and with the config, of an earlier run.
     """
-    # Waiting threads of PyTorch's OpenMP spin for milliseconds; on a machine that does anything else besides, a step
-    # then takes ten times as long. A shorter spin costs nothing on an idle one. Read once, when torch is imported.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    _check_flags(sys.argv[1:])
-    wants_traceback = os.environ.get(_FULL_ERROR, "0") not in ("", "0")
-    # What cannot be logged is no reason to fill the terminal with tracebacks; what cannot be saved is told.
-    logging.raiseExceptions = False
-    # Hydra then hands errors on instead of printing them its own way and exiting with 1.
-    os.environ[_FULL_ERROR] = "1"
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        # Not a KeyboardInterrupt: Lightning would catch it and exit with 1.
-        signal.signal(signum, _stop)
-    resumed = _resumed(config_dir, config_name, wants_traceback) if resumable else None
-    running = False
-
-    @functools.wraps(job)
-    def checked(config: DictConfig) -> None:
-        nonlocal running
-        running = True
-        try:
-            check_choices(_overrides(), config_dir, config_name)
-            job(config)
-        except SettingError as error:
-            if rank() > 0 and ended_by_launcher(seconds=30.0):
-                # The first process has said it, and cleared up; Hydra may have made this one a folder since.
-                with contextlib.suppress(OSError):
-                    run_dir().rmdir()
-                sys.exit(2)
-            if rank() == 0 and resumed is None and not isinstance(error, Occupied):
-                _remove_if_unused(run_dir())
-            # Here and not further out, since Hydra writes lines of its own about any exception that leaves a job.
-            sys.exit(_complain(str(error), wants_traceback))
-        except ProcessLost as error:
-            sys.exit(_complain(str(error), wants_traceback, status=1))
-        except OSError as error:
-            # TensorBoard's files have names of bytes.
-            if error.errno not in _NO_ROOM and not os.fsdecode(error.filename or "").startswith(str(run_dir())):
-                raise
-            sys.exit(_complain(_no_room(error), wants_traceback, status=1))
-        running = False
-
-    used = (config_dir, config_name) if resumed is None else (resumed / ".hydra", "config")
+    prepare_process()
+    SIGNALS.received = None
     try:
-        hydra.main(version_base="1.3", config_path=str(used[0]), config_name=used[1])(checked)()
-    except Interrupted as stop:
-        sys.exit(128 + stop.signum)
-    except Exception as error:
-        # Between jobs there is only Hydra, and what it refuses is what the user asked for.
-        if running:
-            raise
-        sys.exit(_complain(explain(error, sys.argv[1:], config_dir, config_name), wants_traceback))
-
-
-def _resumed(config_dir: Path, config_name: str, wants_traceback: bool) -> Path | None:
-    """Returns the folder of the run that is to go on, and makes Hydra work in it and take its config for the default.
-
-    What was composed once is not composed again: defaults may have changed since.
-    """
-    arguments = sys.argv[1:]
-    try:
-        if rank() == 0:
-            refuse_used(arguments)
-        resumed = resumed_run(arguments)
-        if resumed is None and launcher() and value_of("hydra.run.dir", arguments) is None:
-            raise SettingError(
-                "hydra.run.dir is missing: where torchrun or srun starts the processes, name one folder for all of them"
-            )
-        if resumed is not None:
-            check_no_choice(arguments, config_dir, config_name)
+        arguments = read(sys.argv[1:], path_setting)
+        typed_now: tuple[str, ...] | None = None
+        if resumable and not arguments.only_shows:
+            arguments, typed_now = _resumed(arguments)
+        configs = Configs.asked_for(arguments.flags, config_dir, config_name)
+        job = Job(main, configs, resumable, typed_now, os.getpid())
+        check(configs, arguments)
+        status = (_show if arguments.only_shows else _run)(job, arguments)
     except SettingError as error:
-        sys.exit(_complain(str(error), wants_traceback))
-    if rank() > 0:
-        # The first process writes the log.
-        sys.argv[1:] += ["hydra/job_logging=disabled"]
-    if resumed is not None:
-        sys.argv[1:] = [
-            # What lies in the folder may not say whom to trust; what is typed may, and comes after it.
-            "++trust=[]",
-            *(text for text in arguments if not text.startswith("resume=")),
-            f"++resume='{resumed}'",
-            f"hydra.run.dir='{resumed}'",
-            "hydra.output_subdir=null",
-            f"hydra.job.name={config_name}",
-            f"hydra.searchpath=['file://{config_dir}']",
-            f"hydra/job_logging={'plain' if rank() == 0 else 'disabled'}",
-        ]
-    return resumed
+        if full_error():
+            traceback.print_exc()
+        status = _complain([str(error)], 2)
+    except Interrupted as stop:
+        status = 128 + stop.signum
+    sys.exit(status)
 
 
-def _overrides() -> list[str]:
-    """Returns this job's part of the command line, with references like ${seed} as they were typed."""
-    return cast(list[str], OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False))
+def _resumed(arguments: Arguments) -> tuple[Arguments, tuple[str, ...] | None]:
+    """Returns what Hydra is to run and, for a run that goes on, what was typed for it.
+
+    Raises:
+        SettingError: there is no such run, or the command line asks for something else besides.
+    """
+    for override in arguments.parsed():
+        if override.key_or_group == "resume" and override.is_sweep_override():
+            raise SettingError(str(override.input_line), reason="names several; a sweep goes on with resume=ITS_FOLDER")
+    named, gives = arguments.value_of("resume"), arguments.value_of
+    if launcher() and (arguments.multirun or (gives("hydra.run.dir") is None and named in (None, "auto"))):
+        hint = "where torchrun or srun starts the processes, name one folder for all of them"
+        raise SettingError("hydra.run.dir", reason=f"is missing; {hint}, and leave -m out")
+    if named in (None, "", "auto"):
+        return arguments, None
+    folder = named_run(str(named))
+    if "${" in str(folder):
+        # Quoted or not: Hydra puts its path, resolved, into a config, and reads it from there.
+        raise SettingError("resume", named, "has ${ in its path, which Hydra takes for a setting; give it another name")
+    if (begun_with := gives("init_from")) is not None:
+        raise SettingError("init_from", begun_with, f"starts a new run, but resume={named} goes on with an old one")
+    for setting in ("hydra.run.dir", "hydra.sweep.dir"):
+        if (elsewhere := gives(setting)) is not None:
+            raise SettingError(setting, elsewhere, f"does not go with resume={named}: it goes on in its folder")
+    if (folder / SWEEP).is_file():
+        return sweep.continued(arguments, folder), None
+    if arguments.multirun:
+        raise SettingError("resume", named, "goes on with one run; leave -m out")
+    settings = [override for override in arguments.parsed() if not override.is_hydra_override()]
+    hydras = arguments.without(*(override.key_or_group for override in settings))
+    return hydras.plus(f"hydra.run.dir={quoted(str(folder))}"), tuple(str(each.input_line) for each in settings)
 
 
-def _remove_if_unused(folder: Path) -> None:
-    """Removes a run directory that holds nothing but what Hydra has just put there: the config and an empty log."""
-    hydras = {folder / ".hydra" / f"{name}.yaml" for name in ("config", "hydra", "overrides")}
-    files = {path for path in folder.rglob("*") if not path.is_dir()}
-    logs = {path for path in files - hydras if path.parent == folder and path.suffix == ".log"}
-    if files - hydras - logs or any(path.stat().st_size for path in logs):
-        return
-    for path in files:
-        path.unlink()
-    for empty in (folder / ".hydra", folder):
-        with contextlib.suppress(OSError):
-            empty.rmdir()
-
-
-def _check_flags(arguments: list[str]) -> None:
-    """Ends the process where argparse would print its whole usage about a flag that does not exist."""
-    from hydra._internal.utils import get_args_parser
-
-    usage = io.StringIO()
+def _run(job: Job, arguments: Arguments) -> int:
+    """Runs the job, once or for every member of a sweep, and returns the exit status."""
+    hydra = Hydra.create_main_hydra2(job.configs.name, job.configs.search_path)
+    name, folder = job.configs.name, None
     try:
-        with contextlib.redirect_stderr(usage):
-            get_args_parser().parse_args(arguments)
+        config = hydra.compose_config(name, list(arguments.overrides), RunMode.MULTIRUN, validate_sweep_overrides=False)
+        if arguments.multirun or config.hydra.mode == RunMode.MULTIRUN:
+            HydraConfig.instance().set_config(config)
+            folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
+            if job.resumable and (folder / SWEEP).exists() and arguments.value_of("resume") != "auto":
+                hint = f"choose a new folder, or go on with it: {typed('resume', folder.absolute())}"
+                raise SettingError("hydra.sweep.dir", str(folder), f"holds a sweep already; {hint}")
+            arguments = arguments.without("hydra.sweep.dir").plus(f"hydra.sweep.dir={quoted(str(folder))}")
+            batches = hydra.multirun(name, job, [*arguments.overrides, "hydra.mode=MULTIRUN"])
+            return _end_sweep([_outcome(done) for batch in batches for done in batch], folder, job)
+        if rank() > 0:
+            return _end(_beside_the_first(hydra, job, arguments))
+        return _end(_outcome(hydra.run(name, job, [*arguments.overrides, "hydra.mode=RUN"])))
+    except Interrupted:
+        if folder is not None and job.resumable:
+            print(sweep.commands(folder.absolute())[-1], flush=True)
+        raise
+    except SettingError:
+        raise
+    except Exception as error:
+        if SIGNALS.received is not None:
+            raise Interrupted(SIGNALS.received) from error
+        raise _explained(error, job.configs, arguments, folder) from error
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def _outcome(done: JobReturn) -> Outcome:
+    assert isinstance(done.return_value, Outcome)
+    return done.return_value
+
+
+def _beside_the_first(hydra: Hydra, job: Job, arguments: Arguments) -> Outcome:
+    """Runs a job as one of several processes, of which the first one makes the folder and writes into it."""
+    config = hydra.compose_config(job.configs.name, list(arguments.overrides), RunMode.RUN)
+    HydraConfig.instance().set_config(config)
+    with read_write(config.hydra.runtime), open_dict(config.hydra.runtime):
+        config.hydra.runtime.output_dir = os.path.abspath(str(config.hydra.run.dir))
+    HydraConfig.instance().set_config(config)
+    own = copy.deepcopy(config)
+    with open_dict(own):
+        del own["hydra"]
+    return job(own)
+
+
+def _end(outcome: Outcome) -> int:
+    return outcome.status if outcome.told or not outcome.status else _complain([outcome.text], outcome.status)
+
+
+def _end_sweep(outcomes: Sequence[Outcome], folder: Path, job: Job) -> int:
+    status = sweep.status_of(outcomes)
+    lines = ["", *sweep.summary(outcomes, folder.absolute())]
+    if job.resumable:
+        lines += ["", *sweep.commands(folder.absolute())]
+    print("\n".join(lines), flush=True)
+    return status if status > 128 else _complain(sweep.complaints(outcomes, folder.absolute()), status)
+
+
+def _show(job: Job, arguments: Arguments) -> int:
+    """Shows what a flag asks for and returns the exit status."""
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    # Hydra then hands errors on instead of printing them its own way and exiting with 1.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    arguments.flags.overrides = list(arguments.overrides)
+    try:
+        # What hydra.main() does, with flags that were read already.
+        _run_hydra(arguments.flags, get_args_parser(), job, job.configs.folder, job.configs.name)
     except SystemExit as end:
-        flag = next((text for text in arguments if text.startswith("-")), "")
-        hint = f"; settings are written without dashes, like {flag.strip('-').partition('=')[0] or 'seed'}=VALUE"
-        hint += ", and --help shows what there is"
-        reason = usage.getvalue().strip().rpartition("error: ")[2]
-        sys.exit(_complain(f"{flag}: {reason}{hint}", with_traceback=False) if end.code else 0)
+        # Of a package that does not exist, for one.
+        return 2 if end.code else 0
+    except Exception as error:
+        raise _explained(error, job.configs, arguments, None) from error
+    finally:
+        os.environ.pop("HYDRA_FULL_ERROR") if before is None else os.environ.update(HYDRA_FULL_ERROR=before)
+    return 0
 
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+def _explained(error: Exception, configs: Configs, arguments: Arguments, folder: Path | None) -> Exception:
+    """Returns what is wrong where Hydra has stopped before, or between, the runs."""
+    wrong = explained(configs, arguments.overrides, arguments.multirun)
+    if wrong is not None:
+        return wrong
+    if folder is not None and (folder / SWEEP).exists():
+        # Every run could be composed: whoever runs them has failed.
+        return error
+    if isinstance(error, OSError) or "configure handler" in str(error):
+        where = next((o for o in arguments.overrides if o.startswith(("hydra.run.dir=", "hydra.sweep.dir="))), None)
+        reason = error.strerror if isinstance(error, OSError) else "a file in it cannot be opened"
+        return SettingError(where or "hydra.run.dir", reason=f"cannot be written: {reason}; choose another folder")
+    return SettingError(first_line(error))
 
 
-def _no_room(error: OSError) -> str:
-    return (
-        f"hydra.run.dir={run_dir()} cannot be written any more: {error.strerror}; what was written before is whole, so "
-        "that a training can go on from it (resume=FOLDER) once there is room"
-    )
-
-
-def _complain(message: str, with_traceback: bool, status: int = 2) -> int:
-    if with_traceback:
-        traceback.print_exc()
-    if rank() == 0:
-        # The others say the same.
-        print("error:", " ".join(message.split()), file=sys.stderr)
+def _complain(lines: Sequence[str], status: int) -> int:
+    if status and rank() > 0:
+        # The first process says the same. Whoever started them ends all as soon as one has ended: it must be that one.
+        ended_by_launcher(seconds=30.0)
+        return status
+    for line in lines:
+        print("error:", " ".join(line.split()), file=sys.stderr)
     return status
-
-
-def _stop(signum: int, _: FrameType | None) -> None:
-    for further in (signal.SIGINT, signal.SIGTERM):
-        # Once is enough; another one would tear what the first has started.
-        signal.signal(further, signal.SIG_IGN)
-    raise Interrupted(signum)

@@ -1,8 +1,6 @@
 """What `python train.py` does: train, score the best checkpoint, say what was reached."""
 
 import logging
-import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +25,7 @@ from attention_lab.report.numbers import figure
 from attention_lab.runs.checkpoint import CheckpointFile
 from attention_lab.runs.files import write_json
 from attention_lab.runs.folder import RUN_FILES, RUN_FOLDERS, check_places, check_unused, locked
-from attention_lab.runs.paths import shown
+from attention_lab.runs.paths import program, shown, typed
 from attention_lab.runs.resume import checkpoint_of, make_ready, take_weights
 from attention_lab.runs.trained import load_trained
 from attention_lab.settings.flat import flat_settings
@@ -67,8 +65,6 @@ def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | No
     Raises:
         SettingError: the settings do not fit together, or not this machine, or not the run that is to go on.
     """
-    if settings.resume is not None and Path(settings.resume).resolve() != run_dir.resolve():
-        raise SettingError("resume", settings.resume, "is to be written just so, without a sign or a sweep")
     quiet_libraries()
     check_world_size(settings.trainer.devices)
     check_device(settings.trainer)
@@ -89,7 +85,7 @@ def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | No
                 finished = _fit(prepared, settings, run_dir, record or {})
         except Interrupted:
             if (run_dir / "checkpoints" / "last.ckpt").exists():
-                log.info("Go on with it:  %spython train.py resume=%s", _programs(), shown(run_dir))
+                log.info("Go on with it:  %s train.py %s", program("python"), typed("resume", run_dir))
             raise
         _report(prepared.data, finished, settings, run_dir)
 
@@ -227,13 +223,9 @@ def _callbacks(settings: TrainSettings, data: SequenceData, network: SequenceMod
     return callbacks
 
 
-def _programs() -> str:
-    """Returns what a program's name has to begin with where the environment is not activated."""
-    return "" if shutil.which("python") == sys.executable else f"{shown(Path(sys.executable).parent)}/"
-
-
 def _say_what_was_reached(scores: TestScores, finished: Finished, best_step: int, run_dir: Path) -> None:
-    figures, where, programs = scores.figures, shown(run_dir), _programs()
+    figures, where = scores.figures, shown(run_dir)
+    best = typed("checkpoint", run_dir / "checkpoints" / "best.ckpt")
     for line in (
         "",
         f"Trained {finished.steps} steps in {finished.seconds:.1f} s; the best checkpoint is that of "
@@ -247,7 +239,7 @@ def _say_what_was_reached(scores: TestScores, finished: Finished, best_step: int
         else "  alignment        none: this network has no attention from target to source",
         "",
         f"Everything is in {where}.",
-        f"Look at the attention:    {programs}tensorboard --logdir {where} --samples_per_plugin images=1000",
-        f"Evaluate the checkpoint:  {programs}python evaluate.py checkpoint={where}/checkpoints/best.ckpt",
+        f"Look at the attention:    {program('tensorboard')} --logdir {where} --samples_per_plugin images=1000",
+        f"Evaluate the checkpoint:  {program('python')} evaluate.py {best}",
     ):
         log.info(line)

@@ -8,10 +8,15 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from attention_lab.errors import SettingError
+from attention_lab.runs.paths import here, short, typed
 
 
 class Occupied(SettingError):
     """A folder that another run has, so that nothing in it may be touched."""
+
+
+class Finished(SettingError):
+    """A run that is to go on and has nothing left to do."""
 
 
 RUNS = Path("outputs/train")
@@ -21,48 +26,37 @@ RUN_FILES = ("metrics.json", "train.log", "checkpoints/best.ckpt", "checkpoints/
 RUN_FOLDERS = ("checkpoints", "tensorboard", ".hydra")
 """What a training writes into its folder."""
 
-_CONFIG = Path(".hydra", "config.yaml")
+CONFIG = Path(".hydra", "config.yaml")
+"""What makes a folder that of a run."""
+
+SWEEP = "multirun.yaml"
+"""What makes a folder that of a sweep: Hydra writes down there how it was asked for, before its first run begins."""
 
 
-def value_of(setting: str, arguments: Sequence[str]) -> str | None:
-    """Returns what the command line gives a setting, as it was typed; the last one counts."""
-    given = [text.partition("=")[2] for text in arguments if text.startswith(f"{setting}=")]
-    return given[-1].strip("'\"") if given else None
-
-
-def resumed_run(arguments: Sequence[str]) -> Path | None:
-    """Returns the folder of the run that is to go on, if one is.
-
-    Args:
-        arguments: the command line, without the program's name.
+def named_run(named: str) -> Path:
+    """Returns the folder of a run, or of a sweep, that a user names.
 
     Raises:
-        SettingError: there is no such run, or the command line asks for something else besides.
+        SettingError: there is none.
     """
-    named = value_of("resume", arguments)
-    if named in (None, "null", ""):
-        return None
-    if {"-m", "--multirun"} & set(arguments):
-        raise SettingError("resume", named, "goes on with one run; leave -m out")
-    begun_with = value_of("init_from", arguments)
-    if begun_with is not None:
-        raise SettingError("init_from", begun_with, f"starts a new run, but resume={named} goes on with an old one")
-    elsewhere = value_of("hydra.run.dir", arguments)
-    if elsewhere is not None:
-        reason = f"does not go with resume={named}: a run goes on in its folder"
-        raise SettingError("hydra.run.dir", elsewhere, reason)
-    return _latest() if named == "latest" else _named(named)
+    if named == "latest":
+        return _latest()
+    # Path's own methods raise for a name that no file can have.
+    if not os.path.exists(here() / named):
+        raise SettingError("resume", named, f"does not exist (looked for it in {here()})")
+    folder = (here() / named).resolve()
+    if folder.is_file():
+        run = typed("resume", folder.parents[1]) if folder.suffix == ".ckpt" else "with .hydra/ and checkpoints/"
+        hint = f"give the folder of its run, {run}, or {typed('init_from', folder)} to start a new run from its weights"
+        raise SettingError("resume", named, f"is a file; {hint}")
+    if not (folder / CONFIG).is_file() and not (folder / SWEEP).is_file():
+        raise SettingError("resume", named, f"is not the folder of a run: it has no {CONFIG}")
+    return folder
 
 
-def refuse_used(arguments: Sequence[str]) -> None:
-    """Refuses a folder that holds a run already, before Hydra writes into it.
-
-    Raises:
-        SettingError: the command line names such a folder.
-    """
-    named = value_of("hydra.run.dir", arguments)
-    if named is not None:
-        check_unused(Path(named))
+def goes_on(folder: Path) -> bool:
+    """Says whether there is a run in a folder that can go on."""
+    return (folder / CONFIG).is_file() and any(folder.glob("checkpoints/*.ckpt"))
 
 
 def check_unused(folder: Path) -> None:
@@ -74,8 +68,8 @@ def check_unused(folder: Path) -> None:
     # What cannot be a folder, Hydra will say when it comes to make it.
     with suppress(OSError):
         if any(folder.glob("checkpoints/*.ckpt")):
-            reason = f"holds a run already; choose a new folder, or go on with that run: resume={folder}"
-            raise Occupied("hydra.run.dir", folder, reason)
+            hint = f"choose a new folder, or go on with that run: {typed('resume', folder)}"
+            raise Occupied("hydra.run.dir", short(folder), f"holds a run already; {hint}")
 
 
 def check_places(folder: Path, files: Sequence[str], folders: Sequence[str]) -> None:
@@ -93,7 +87,7 @@ def check_places(folder: Path, files: Sequence[str], folders: Sequence[str]) -> 
     wrong += [name for name in folders if (folder / name).exists() and not (folder / name).is_dir()]
     if wrong:
         what = "a folder" if wrong[0] in files else "a file"
-        raise Occupied("hydra.run.dir", folder, f"has {what} in the place of {wrong[0]}; choose another folder")
+        raise Occupied("hydra.run.dir", short(folder), f"has {what} in the place of {wrong[0]}; choose another folder")
 
 
 @contextmanager
@@ -122,26 +116,12 @@ def locked(folder: Path) -> Generator[None]:
         lock.release()
 
 
-def _named(named: str) -> Path:
-    # Path's own methods raise for a name that no file can have.
-    if not os.path.exists(named):
-        raise SettingError("resume", named, f"does not exist (looked for it in {Path.cwd()})")
-    folder = Path(named).resolve()
-    if folder.is_file():
-        run = folder.parents[1] if folder.suffix == ".ckpt" else "with .hydra/ and checkpoints/"
-        hint = f"give the folder of its run, {run}, or init_from={named} to start a new run from its weights"
-        raise SettingError("resume", named, f"is a file; {hint}")
-    if not (folder / _CONFIG).is_file():
-        raise SettingError("resume", named, f"is not the folder of a run: it has no {_CONFIG}")
-    return folder
-
-
 def _latest() -> Path:
     """Returns the run that was written to last."""
-    configs = [*RUNS.glob(f"*/{_CONFIG}"), *RUNS.glob(f"*/*/{_CONFIG}")]
+    configs = [*(here() / RUNS).glob(f"*/{CONFIG}"), *(here() / RUNS).glob(f"*/*/{CONFIG}")]
     runs = [config.parents[1].absolute() for config in configs]
     if not runs:
-        raise SettingError("resume", "latest", f"finds no run in {RUNS.absolute()}")
+        raise SettingError("resume", "latest", f"finds no run in {here() / RUNS}")
     return max(runs, key=_last_written)
 
 

@@ -13,7 +13,8 @@ from attention_lab.runs.checkpoint import FIRST_RESUMABLE, CheckpointFile, read_
 from attention_lab.runs.defaults import with_defaults
 from attention_lab.runs.events import keep_events
 from attention_lab.runs.files import remove_leftovers, write_text
-from attention_lab.runs.paths import shown
+from attention_lab.runs.folder import Finished
+from attention_lab.runs.paths import typed
 from attention_lab.runs.trained import fitting_weights
 from attention_lab.settings.schema import TrainSettings
 
@@ -56,13 +57,13 @@ def checkpoint_of(settings: TrainSettings, config: dict[str, Any], run_dir: Path
             "resume",
             settings.resume,
             f"was written by an earlier version, which kept too little to go on from (format {file.format}, below "
-            f"{FIRST_RESUMABLE}); init_from={shown(last)} starts a new run with its weights",
+            f"{FIRST_RESUMABLE}); {typed('init_from', last)} starts a new run with its weights",
         )
-    changed = _changed(flat(with_defaults(file.config)), flat(with_defaults(config)))
+    changed = _changed(flat(with_defaults(file.config, settings.trust)), flat(with_defaults(config, settings.trusted)))
     asked = settings.trainer.max_steps
     finished = _steps_scored(run_dir) == file.step and not any(name.startswith(_ENDS) for name in changed)
     if file.step > asked or finished:
-        raise SettingError(
+        raise Finished(
             "trainer.max_steps",
             asked,
             f"leaves nothing to do: resume={settings.resume} has ended after {file.step} steps; ask for more",

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from attention_lab.errors import SettingError
 from attention_lab.runs.checkpoint import CheckpointFile, read_checkpoint
-from attention_lab.runs.paths import shown
+from attention_lab.runs.paths import typed
 from attention_lab.runs.structure import AtLeast, check_like, is_count, is_number, is_score, like
 from attention_lab.runs.trained import fitting_weights
 from attention_lab.training.checkpointing import WholeFiles
@@ -52,7 +52,7 @@ def restore(file: CheckpointFile, trainer: Trainer, module: LightningModule, run
         elif cast(Any, content)["callbacks"]["BestAndLast"]["best"] is not None:
             raise SettingError("checkpoints/best.ckpt", reason="is missing")
     except SettingError as error:
-        hint = f"init_from={shown(file.path)} starts a new run with its weights, if these are whole"
+        hint = f"{typed('init_from', file.path)} starts a new run with its weights, if these are whole"
         raise SettingError("resume", run, f"cannot go on: {error}; {hint}") from error
     files = trainer.strategy.checkpoint_io
     assert isinstance(files, WholeFiles)
