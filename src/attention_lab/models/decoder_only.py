@@ -82,6 +82,9 @@ class DecoderOnly(OneStack[ReadingState]):
     def target_rows(self, layer: Float[Tensor, "B L D"], num_targets: int) -> Float[Tensor, "B T D"]:
         return layer[:, -num_targets:]
 
+    def map_side(self, num_sources: int, num_targets: int) -> int:
+        return num_sources + num_targets
+
     def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
         return functional.pad(allowed, (0, allowed.size(2), allowed.size(3), 0), value=True)
 

@@ -141,6 +141,10 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
         """Returns, of what that attention gives for all its queries, the part at which the target is said."""
         return layer
 
+    def map_side(self, num_sources: int, num_targets: int) -> int:
+        """Returns how many rows and columns the largest map has, at most, that is made of as many tokens."""
+        return max(num_sources, num_targets)
+
     def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
         """Returns an intervention that closes, of the edges from target to source, those not allowed."""
         return allowed

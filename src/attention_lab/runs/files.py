@@ -4,9 +4,11 @@ import csv
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from attention_lab.escaping import csv_cell
 
 
 def write_json(content: dict[str, Any], path: Path) -> None:
@@ -18,17 +20,20 @@ def write_json(content: dict[str, Any], path: Path) -> None:
     write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", path)
 
 
-def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Writes a table whose columns are the keys of the first row."""
+def write_csv(rows: Sequence[Mapping[str, object]], path: Path) -> None:
+    """Writes a table whose columns are the keys of the first row; no spreadsheet takes a text in it for a formula."""
     text = io.StringIO()
-    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(csv_cell(name) for name in rows[0])
+    table.writerows([csv_cell(row[name]) for name in rows[0]] for row in rows)
     write_text(text.getvalue(), path)
 
 
 def write_text(text: str, path: Path) -> None:
-    """Writes a file so that it is there whole or not at all."""
+    """Writes a file so that it is there whole or not at all.
+
+    A path may hold bytes that are no text; they are written as escapes.
+    """
     aside = path.with_name(path.name + ".partial")
-    aside.write_text(text, encoding="utf-8")
+    aside.write_text(text, encoding="utf-8", errors="backslashreplace")
     os.replace(aside, path)
