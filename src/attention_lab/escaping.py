@@ -8,16 +8,20 @@ escaped by Jinja2 (see `report.page`).
 import re
 import unicodedata
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """What a formula begins with in some spreadsheet (OWASP, CSV injection)."""
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?")
 
 
 def csv_cell(value: object) -> object:
-    """Returns a value as a spreadsheet may have it: numbers as they are, formulas as text behind an apostrophe."""
+    """Returns a value as a spreadsheet may have it: numbers as they are, formulas as text behind an apostrophe.
+
+    Text is one line, since a carriage return would begin a row to some readers, and a formula may follow it.
+    """
     if not isinstance(value, str) or _NUMBER.fullmatch(value):
         return value
-    return f"'{value}" if value.startswith(_FORMULA) or value.lstrip().startswith(_FORMULA) else value
+    text = one_line(value)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
 def markdown_cell(text: str) -> str:

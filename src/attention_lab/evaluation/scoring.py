@@ -17,10 +17,7 @@ from attention_lab.metrics.alignment import AlignmentScores, Head, HeadScores
 from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores
 from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.inference import evaluation_mode
-from attention_lab.models.model import Intervention, SequenceModel
-
-MAX_CELLS = 2**22
-"""Cells of an attention map that exist at a time, over all rows of a batch and per head: 16 MiB in single precision."""
+from attention_lab.models.model import MAX_CELLS, Intervention, SequenceModel
 
 
 class TestScores(NamedTuple):

@@ -17,6 +17,9 @@ AttentionMaps = dict[str, tuple[Tensor, ...]]
 """Attention weights under their address: `maps[attention][layer][:, head]` has shape (B, L, S)."""
 
 
+MAX_CELLS = 2**22
+"""Cells of an attention map that exist at a time, over all rows of a batch and per head: 16 MiB in single precision."""
+
 Intervention = Mapping[tuple[str, int], Bool[Tensor, "..."]]
 """For an attention and a layer: True where a head may still attend, broadcastable to (B, H, L, S)."""
 
