@@ -96,12 +96,10 @@ def written(tmp_path: Path, checkpoint: str | list[str]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def runs(command, tmp_path) -> dict[str, str]:
-    smoke = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=2", "callbacks.attention_maps=false")
+def runs(trained) -> dict[str, str]:
     kinds = {"mixture": ("task=mixture", "position=two_ended_rotary"), "lstm": ("model=lstm",)}
-    for name, more in kinds.items():
-        assert command("train.py", *smoke, *more, f"hydra.run.dir={name}") == 0
-    return {name: str(tmp_path / name / "checkpoints" / "best.ckpt") for name in kinds}
+    few = ("trainer.max_steps=2", "callbacks.attention_maps=false")
+    return {name: str(trained(*few, *more) / "checkpoints" / "best.ckpt") for name, more in kinds.items()}
 
 
 def test_every_key_is_where_it_always_was_and_null_where_there_is_nothing(runs, tmp_path):
@@ -128,8 +126,8 @@ def test_every_key_is_where_it_always_was_and_null_where_there_is_nothing(runs, 
     report = written(tmp_path / "both", list(runs.values()))
     nulls.clear()
     hold(report, COMPARISON, "", nulls)
-    assert {name for name in nulls if name.count(".") == 2 and "alignment" not in name} == {
-        *(f"groups.{name}.{part}" for name in TEST if "alignment" not in name for part in ("low", "high"))
-    }
-    assert "groups.runs.solved" in nulls
+    # One seed has no interval; the LSTM has no alignment.
+    rest = {name for name in nulls if not name.endswith((".low", ".high")) and "alignment" not in name}
+    assert rest == {"groups.runs.solved"}
+    assert {f"groups.test/loss.{part}" for part in ("low", "high")} < nulls
     assert len(report["groups"]) == 2

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from attention_lab.evaluation.comparison import Group
@@ -123,7 +122,7 @@ def _render(template: str, title: str, data: Mapping[str, object], **parts: obje
         parts: what else its template shows.
     """
     style = files("attention_lab.report").joinpath("style.css").read_text(encoding="utf-8")
-    own = {"style": Markup(style), "plotly": Markup(get_plotlyjs())}
+    own = {"style": style, "plotly": get_plotlyjs()}
     return _templates().get_template(template).render(title=title, data=data, **own, **parts)
 
 
