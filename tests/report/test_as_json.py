@@ -98,7 +98,7 @@ def written(tmp_path: Path, checkpoint: str | list[str]) -> dict[str, Any]:
 @pytest.fixture
 def runs(trained) -> dict[str, str]:
     kinds = {"mixture": ("task=mixture", "position=two_ended_rotary"), "lstm": ("model=lstm",)}
-    few = ("trainer.max_steps=2", "callbacks.attention_maps=false")
+    few = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=2", "callbacks.attention_maps=false")
     return {name: str(trained(*few, *more) / "checkpoints" / "best.ckpt") for name, more in kinds.items()}
 
 
