@@ -231,7 +231,7 @@ def test_heads_can_be_silenced_measured_and_their_edges_cut(cell):
     scores = head_scores(network, [batch], CPU)
     assert scores.mass.shape == (2, 4)
     cuts = cut_edges(network, scores, [batch], CPU, seed=0)
-    assert set(cuts) == {"aligned", "cut", "intact", "without_heads", "without_gold_edges", "without_random_edges"}
+    assert cuts.cut == (cuts.aligned or heads)
     if cell[1] in ("linformer", "conv_mixed"):
         return
     # With every edge to the source closed, the source is not seen.

@@ -215,6 +215,45 @@ def test_a_sweep_is_compared_from_one_pattern(command: Command, capsys):
     assert {name: single[name] for name in TEST_FIGURES} == {name: found[name] for name in TEST_FIGURES}
 
 
+def test_what_nobody_asked_for_is_left_out_and_what_some_can_do_is_compared(command: Command, capsys):
+    smoke = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=2", "callbacks.attention_maps=false")
+    assert command("train.py", *smoke, "data.max_length=4", "hydra.run.dir=short") == 0
+    few = ("position=learned", "position.max_len=20")
+    assert command("train.py", *smoke, *few, "hydra.run.dir=few") == 0
+    capsys.readouterr()
+    short = "checkpoint=short/checkpoints/best.ckpt"
+    # None of the ten sequences of one symbol, a quarter of the longest in training, is a test sequence.
+    assert command("evaluate.py", short, "num_figures=0", "num_per_length=3", "hydra.run.dir=one") == 0
+    report = json.loads(Path("one/report.json").read_text())
+    assert [record["length"] for record in report["length_curve"]] == [2, 3, 4, 8, 16]
+    assert command("evaluate.py", short, "lengths=[1,2]", "hydra.run.dir=refused") == 2
+    assert "lengths=1 has no sequence in the test split; leave it out" in capsys.readouterr().err
+    both = "checkpoint=[few/checkpoints/best.ckpt,short/checkpoints/best.ckpt]"
+    assert command("evaluate.py", both, "num_per_length=3", "hydra.run.dir=default") == 0
+    capsys.readouterr()
+    assert command("evaluate.py", both, "lengths=[4,40]", "num_per_length=3", "hydra.run.dir=both") == 0
+    warned = capsys.readouterr()
+    assert "lengths=40 needs more than the 20 positions" in warned.out + warned.err
+    groups = json.loads(Path("both/report.json").read_text())["groups"]
+    found = {run["checkpoint"]: [each["length"] for each in run["length_curve"]] for g in groups for run in g["runs"]}
+    assert found == {"few/checkpoints/best.ckpt": [4], "short/checkpoints/best.ckpt": [4, 40]}
+    assert command("evaluate.py", both, "lengths=[4,6000]", "num_per_length=3", "hydra.run.dir=none") == 2
+    assert "lengths=6000 needs more than the 20 positions" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["sliding_window", "conv_mixed", "linear"])
+def test_an_encoder_is_evaluated_at_lengths_of_which_no_map_fits(command: Command, capsys, attention):
+    smoke = ("experiment=smoke", "trainer=cpu", "model=encoder_only", f"attention={attention}", "trainer.max_steps=2")
+    assert command("train.py", *smoke, "callbacks.attention_maps=false", "hydra.run.dir=run") == 0
+    capsys.readouterr()
+    long = ("lengths=[2100]", "num_per_length=1", "num_figures=0", "hydra.run.dir=results")
+    assert command("evaluate.py", "checkpoint=run/checkpoints/best.ckpt", *long) == 0
+    assert capsys.readouterr().err == ""
+    (record,) = json.loads(Path("results/report.json").read_text())["length_curve"]
+    assert (record["length"], record["alignment_mass"]) == (2100, None)
+
+
 def test_the_last_step_is_validated_and_kept_when_it_falls_between_two_validations(command: Command):
     arguments = ("trainer.max_steps=7", "trainer.validate_every=5")
     assert command("train.py", "experiment=smoke", "trainer=cpu", "hydra.run.dir=run", *arguments) == 0

@@ -1,21 +1,16 @@
 """Runs are grouped by what differs in their configs, and summed up over seeds."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from scipy.stats import t as student
 
 from attention_lab.evaluation.comparison import Run, group_runs, over_seeds, student_quantile
+from attention_lab.evaluation.records import LengthRecord, Scores
 from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups, table_of_lengths
 from attention_lab.runs.checkpoint import Solved
-
-FIGURES = (
-    "test/loss",
-    "test/token_accuracy",
-    "test/decoded_exact_match",
-    "test/alignment_hit_rate",
-    "test/alignment_mass",
-)
+from attention_lab.settings.flat import flat_settings
 
 
 def run(seed: int = 0, figure: float = 0.5, checkpoint: str = "best.ckpt", **changed: Any) -> Run:
@@ -28,17 +23,18 @@ def run(seed: int = 0, figure: float = 0.5, checkpoint: str = "best.ckpt", **cha
         "seed": seed,
     }
     curve = [
-        {"length": length, "token_accuracy": figure / length, "alignment_entropy": figure, "alignment_chance": 0.1}
-        for length in (1, 2)
+        LengthRecord(length, 5, figure / length, figure, figure, figure, figure, figure, 0.1, figure, figure)
+        for length in changed.get("lengths", (1, 2))
     ]
     return Run(
-        f"runs/{checkpoint}",
-        config,
-        7,
-        changed.get("solved", Solved(20, 1.5)),
-        1001,
-        dict.fromkeys(FIGURES, figure),
-        curve,
+        checkpoint=f"runs/{checkpoint}",
+        settings=flat_settings(config),
+        trained=(1, 16),
+        step=7,
+        solved=changed.get("solved", Solved(20, 1.5)),
+        weights=1001,
+        scores=Scores(figure, figure, figure, figure, figure, figure),
+        length_curve=curve,
     )
 
 
@@ -46,9 +42,11 @@ def test_the_mean_its_interval_and_the_worst_seed_worked_by_hand():
     # Student's t for two degrees of freedom at 97.5 % is 4.3027; the deviation of 0.51, 0.5, 0.52 is 0.01.
     reach = 0.01 * 4.302652729749464 / 3**0.5
     expected = {"mean": 0.51, "worst": 0.5, "low": 0.51 - reach, "high": 0.51 + reach}
-    assert over_seeds("test/token_accuracy", [0.51, 0.5, 0.52]) == pytest.approx(expected)
+    assert over_seeds("test/token_accuracy", [0.51, 0.5, 0.52])._asdict() == pytest.approx(expected)
     loss = over_seeds("test/loss", [20.0, 20.1, 19.9])
-    assert loss == pytest.approx({"mean": 20.0, "worst": 20.1, "low": 20 - 10 * reach, "high": 20 + 10 * reach})
+    assert loss._asdict() == pytest.approx(
+        {"mean": 20.0, "worst": 20.1, "low": 20 - 10 * reach, "high": 20 + 10 * reach}
+    )
 
 
 @pytest.mark.parametrize("freedom", [*range(1, 13), 20, 31, 200])
@@ -57,18 +55,18 @@ def test_the_quantile_of_students_t_is_scipys(freedom):
 
 
 def test_of_an_entropy_less_is_better():
-    assert over_seeds("alignment_entropy", [0.1, 0.9])["worst"] == 0.9
+    assert over_seeds("alignment_entropy", [0.1, 0.9]).worst == 0.9
 
 
 def test_a_rate_does_not_leave_its_range():
     summary = over_seeds("test/exact_match", [1.0, 0.5])
-    assert summary["high"] == 1.0
-    assert summary["low"] == 0.0
-    assert over_seeds("test/exact_match", [1.0, 1.0, 1.0]) == dict.fromkeys(("mean", "worst", "low", "high"), 1.0)
+    assert summary.high == 1.0
+    assert summary.low == 0.0
+    assert over_seeds("test/exact_match", [1.0, 1.0, 1.0]) == (1.0, 1.0, 1.0, 1.0)
 
 
 def test_one_seed_has_no_interval():
-    assert over_seeds("test/exact_match", [0.7]) == {"mean": 0.7, "worst": 0.7, "low": None, "high": None}
+    assert over_seeds("test/exact_match", [0.7]) == (0.7, 0.7, None, None)
 
 
 def test_runs_are_grouped_by_what_differs_but_for_the_seed_and_how_they_were_run():
@@ -80,7 +78,7 @@ def test_runs_are_grouped_by_what_differs_but_for_the_seed_and_how_they_were_run
     ]
     groups, _ = group_runs(runs)
     assert [group.settings for group in groups] == [{"task": "Copy"}, {"task": "Reverse"}]
-    assert [[run.config["seed"] for run in group.runs] for group in groups] == [[0, 1], [0, 1]]
+    assert [[run.seed for run in group.runs] for group in groups] == [[0, 1], [0, 1]]
     assert groups[1].label == "task=Reverse"
 
 
@@ -106,8 +104,8 @@ def test_a_setting_that_only_some_have_differs():
 
 def test_what_follows_from_the_choice_of_a_component_is_left_out():
     def attending(kind: str, **settings: int) -> Run:
-        config = {**run().config, "attention": {"_target_": f"attention_lab.attention.x.{kind}", **settings}}
-        return run()._replace(config=config)
+        attention = {"attention": kind, **{f"attention.{name}": value for name, value in settings.items()}}
+        return replace(run(), settings={**run().settings, **attention})
 
     one, other = attending("Full"), attending("Window", window=8)
     groups, _ = group_runs([one, other])
@@ -129,10 +127,12 @@ def test_where_nothing_differs_there_is_one_group():
     (group,), copies = group_runs([run(0, 0.25), run(1, 0.75)])
     assert copies == []
     assert group.label == "all runs"
-    assert group.figures["test/token_accuracy"]["mean"] == 0.5
-    assert [record["length"] for record in group.length_curve] == [1, 2]
-    assert "alignment_chance" not in group.length_curve[1]
-    assert group.length_curve[1]["token_accuracy"] == pytest.approx(over_seeds("token_accuracy", [0.125, 0.375]))
+    assert group.figures["test/token_accuracy"].mean == 0.5
+    assert [record.length for record in group.length_curve] == [1, 2]
+    assert "alignment_chance" not in group.length_curve[1].figures
+    assert group.length_curve[1].figures["token_accuracy"] == pytest.approx(
+        over_seeds("token_accuracy", [0.125, 0.375])
+    )
 
 
 def test_of_copies_the_last_is_kept():
@@ -197,10 +197,16 @@ def test_tables_have_a_row_a_group_and_a_row_a_run():
 
 
 def test_the_table_of_lengths_has_the_worst_seed_and_the_mean_and_at_last_those_of_all_lengths():
-    groups, _ = group_runs([run(0, 0.25), run(1, 0.75), run(0, 1.0, task="Reverse")])
-    groups[1].runs[0].length_curve[1]["token_accuracy"] = None
+    # What cannot read a length has nothing there.
+    groups, _ = group_runs([run(0, 0.25), run(1, 0.75), run(0, 1.0, task="Reverse", lengths=(1,))])
     head, rows = table_of_lengths(groups, "token_accuracy")
     assert head == ["task", "seeds", "1", "2", "mean of all"]
     # A token accuracy of figure / length: of the first seed 0.25 and 0.125, of the second 0.75 and 0.375.
     assert rows[0] == ["Copy", "2", "0.2500 (0.5000)", "0.1250 (0.2500)", "0.1875 (0.3750)"]
     assert rows[1] == ["Reverse", "1", "1.0000 (1.0000)", "–", "1.0000 (1.0000)"]
+
+
+def test_seeds_with_different_lengths_are_summed_up_where_they_have_them():
+    (group,), _ = group_runs([run(0, 0.5, lengths=(1, 2)), run(1, 1.0, lengths=(2,))])
+    found = {record.length: record.figures["exact_match"] for record in group.length_curve}
+    assert found == {1: over_seeds("exact_match", [0.5]), 2: over_seeds("exact_match", [0.5, 1.0])}

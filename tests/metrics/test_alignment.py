@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from attention_lab.evaluation.scoring import own_figures
 from attention_lab.metrics.alignment import AlignmentScores, Head, HeadScores
 from attention_lab.tasks.vocabulary import EOS, PAD
 
@@ -134,11 +135,8 @@ def test_heads_of_all_layers_may_share_the_work() -> None:
     assert found.hit_rate.tolist() == [[0.5], [0.5]]
     assert found.oracle_head_hit_rate.tolist() == [[1.0], [1.0]]
     assert found.oracle_head_mass.flatten().tolist() == pytest.approx([0.7, 0.7])
-    assert found.own(Head("some", 0, 0)).keys() == found.of(Head("some", 0, 0)).keys() - {
-        "chance",
-        "oracle_head_hit_rate",
-        "oracle_head_mass",
-    }
+    shared = {"chance", "oracle_head_hit_rate", "oracle_head_mass"}
+    assert own_figures(found, Head("some", 0, 0)).keys() == found.of(Head("some", 0, 0)).keys() - shared
 
 
 def test_the_fifth_percentile_is_what_all_but_the_worst_twentieth_reach() -> None:
@@ -341,3 +339,22 @@ def test_one_heads_figures_have_their_names() -> None:
 def test_a_head_says_where_it_is() -> None:
     assert str(Head("decoder_cross", 1, 7)) == "decoder_cross, layer 1, head 7"
     assert str(Head("decoder_cross", 0, 1, "end_again")) == "decoder_cross, layer 0, head 1 (from end again)"
+
+
+def test_the_largest_weight_is_judged_before_weights_are_clipped() -> None:
+    # A Linformer's equivalent map goes above 1 and below 0. Gold is the second token.
+    map_BHTS = torch.tensor([[[[1.2, 3.0, -1.0, 0.0]]]])
+    found = scores(((map_BHTS,), torch.tensor([[1]])))
+    assert found.hit_rate.item() == 1.0
+    assert found.mass.item() == found.confidence.item() == found.mass_min.item() == 1.0
+    assert found.alignment_error_rate.item() == 0.0
+    other = scores(((torch.tensor([[[[3.0, 1.2, -1.0, 0.0]]]]),), torch.tensor([[1]])))
+    assert (other.hit_rate.item(), other.mass.item()) == (0.0, 1.0)
+
+
+def test_padding_is_never_the_largest_weight_even_where_all_others_are_negative() -> None:
+    metric = AlignmentScores(1, 1)
+    map_BHTS = torch.tensor([[[[-0.5, -0.25, -2.0, 0.0, 0.0]]]])
+    metric.update((map_BHTS,), torch.tensor([[1]]), torch.tensor([[3, 4, 2, 0, 0]]))
+    found = metric.heads()
+    assert (found.hit_rate.item(), found.mass.item(), found.confidence.item()) == (1.0, 0.0, 0.0)

@@ -17,12 +17,15 @@ EXAMPLES = Batch(
 def test_right_wrong_missing_and_surplus_tokens_are_told_apart():
     said = torch.tensor([[7, 5, 2], [8, 0, 0], [9, 2, 0]])
     assert as_markdown(compare(EXAMPLES, said)).splitlines()[2:] == [
-        "| ✗ | 4 1 <eos> | 4 1 <eos> | 4 **2** <eos> |",
-        "| ✗ | 5 <eos> | 5 <eos> | 5 **…** |",
-        "| ✓ | 6 <eos> | 6 <eos> | 6 <eos> |",
+        "| ✗ | 4 1 &lt;eos> | 4 1 &lt;eos> | 4 **2** &lt;eos> |",
+        "| ✗ | 5 &lt;eos> | 5 &lt;eos> | 5 **…** |",
+        "| ✓ | 6 &lt;eos> | 6 &lt;eos> | 6 &lt;eos> |",
     ]
 
 
 def test_what_is_said_beyond_the_end_is_wrong():
     said = torch.tensor([[7, 4, 2, 0], [8, 9, 9, 2], [9, 2, 0, 0]])
-    assert as_markdown(compare(EXAMPLES, said)).splitlines()[3] == "| ✗ | 5 <eos> | 5 <eos> | 5 **6** **6** **<eos>** |"
+    assert (
+        as_markdown(compare(EXAMPLES, said)).splitlines()[3]
+        == "| ✗ | 5 &lt;eos> | 5 &lt;eos> | 5 **6** **6** **&lt;eos>** |"
+    )

@@ -4,16 +4,33 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from attention_lab.data.batches import Batch
+from attention_lab.evaluation.comparison import Run, group_runs
+from attention_lab.evaluation.examples import MappedExample
+from attention_lab.evaluation.records import (
+    Accuracy,
+    Baselines,
+    Environment,
+    HeadAlignment,
+    HeadRecord,
+    Interventions,
+    JointAblation,
+    LengthRecord,
+    Report,
+    Scores,
+    TaskRecord,
+)
+from attention_lab.metrics.alignment import Head
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.plotting.samples import compare
-from attention_lab.report.figures import MappedExample
-from attention_lab.report.page import _evidence, write_page
+from attention_lab.report import words
+from attention_lab.report.page import write_comparison_page, write_page
 
 # reverse: 4 1 -> 1 4
 EXAMPLE = Batch(
@@ -26,42 +43,30 @@ MAPS = {
     "encoder_self": (torch.full((1, 2, 3, 3), 1 / 3),),
     "decoder_cross": (torch.full((1, 2, 3, 3), 1 / 3), torch.eye(3)[None, None].repeat(1, 2, 1, 1)),
 }
-LEFT = {"exact_match": 1.0, "token_accuracy": 1.0}
-NAMES = ("token_accuracy", "exact_match", "decoded_exact_match", "alignment_hit_rate", "alignment_mass")
-ALIGNED = ("hit_rate", "mass", "mass_p5", "mass_min", "alignment_error_rate", "entropy", "confidence")
-HEAD = {
-    "attention": "decoder_cross",
-    "layer": 0,
-    "head": 0,
-    **{name: 0.125 * (number + 1) for number, name in enumerate(ALIGNED)},
-    "exact_match_without": 0.375,
-    "token_accuracy_without": 0.75,
-    "exact_match_with_mean": 0.9375,
-    "token_accuracy_with_mean": 1.0,
-}
-REPORT = {
-    "test/loss": 0.25,
-    "test/alignment_hit_rate": 0.75,
-    "test/alignment_mass": 0.5,
-    "checkpoint": "</script><b>best</b>.ckpt",
-    "step": 17,
-    "best_head": {"attention": "decoder_cross", "layer": 1, "head": 1},
-    "baselines": {
-        "untrained": {"attention": "decoder_cross", "layer": 0, "head": 1, "hit_rate": 0.1875, "mass": 0.1},
-        "chance": 0.09375,
-    },
-    "length_curve": [{"length": length, **dict.fromkeys(NAMES, 0.5)} for length in (4, 8)],
-    "heads": [HEAD],
-    "interventions": {
-        "aligned": [{"attention": "decoder_cross", "layer": 0, "head": 0}],
-        "cut": [{"attention": "decoder_cross", "layer": 0, "head": 0}],
-        **dict.fromkeys(("intact", "without_heads", "without_gold_edges", "without_random_edges"), LEFT),
-        "together": [{"silenced": 0, **LEFT}, {"silenced": 1, "exact_match": 0.0, "token_accuracy": 0.5}],
-    },
-    "tasks": [],
-    "config": {"task": {"_target_": "attention_lab.tasks.reverse.Reverse"}, "note": "</script><b>note</b>"},
-    "environment": {"torch": "2.13"},
-}
+LEFT = Accuracy(1.0, 1.0)
+ALIGNED = tuple(0.125 * (number + 1) for number in range(7))
+HEAD = HeadRecord("decoder_cross", 0, 0, "", *ALIGNED, 0.375, 0.75, 0.9375, 1.0)
+REPORT = Report(
+    scores=Scores(0.25, 1.0, 1.0, 1.0, 0.75, 0.5),
+    checkpoint="</script><b>best</b>.ckpt",
+    step=17,
+    best_head=Head("decoder_cross", 1, 1),
+    baselines=Baselines(HeadAlignment("decoder_cross", 0, 1, "", 0.1875, *[0.1] * 6), 0.09375),
+    length_curve=[LengthRecord(length, 7, *[0.5] * 9) for length in (4, 8)],
+    heads=[HEAD],
+    interventions=Interventions(
+        aligned=[HEAD.address],
+        cut=[HEAD.address],
+        intact=LEFT,
+        without_heads=LEFT,
+        without_gold_edges=LEFT,
+        without_random_edges=LEFT,
+        together=[JointAblation(0, 1.0, 1.0), JointAblation(1, 0.0, 0.5)],
+    ),
+    tasks=[],
+    config={"task": {"_target_": "attention_lab.tasks.reverse.Reverse"}, "note": "</script><b>note</b>"},
+    environment=Environment("3.11", "2.13", "cpu"),
+)
 
 
 @pytest.fixture
@@ -120,17 +125,22 @@ def test_the_viewer_gets_every_map_with_its_labels_and_gold(page):
 
 
 def evidence(intact: float, *with_mean: float, aligned: int = 1) -> str:
-    heads = [{**HEAD, "head": head, "exact_match_with_mean": left} for head, left in enumerate(with_mean)]
-    cuts = {**REPORT["interventions"], "aligned": heads[:aligned], "cut": heads[:aligned] or heads}
-    cuts["intact"] = {"exact_match": intact, "token_accuracy": intact}
-    return _evidence({**REPORT, "heads": heads, "interventions": cuts})
+    heads = [replace(HEAD, head=head, exact_match_with_mean=left) for head, left in enumerate(with_mean)]
+    addresses = [head.address for head in heads]
+    cuts = replace(
+        REPORT.interventions,
+        aligned=addresses[:aligned],
+        cut=addresses[:aligned] or addresses,
+        intact=Accuracy(intact, intact),
+    )
+    return words.evidence(replace(REPORT, heads=heads, interventions=cuts))
 
 
 def test_the_evidence_in_words():
     assert "falls by 0.010 at most, since the others stand in for it" in evidence(1.0, 0.99, 1.0)
     assert "2 of 2 heads" in evidence(1.0, 0.99, 1.0, aligned=2)
     needed = evidence(1.0, 0.4, 1.0)
-    assert "always says its mean: decoder_cross, layer 0, head 0 (by 0.600)." in needed
+    assert "is always its mean: decoder_cross, layer 0, head 0 (by 0.600)." in needed
     assert "stand in" not in needed
     assert "Next to nothing is answered right" in evidence(0.0, 0.0, 0.0)
     assert "There is but one head" in evidence(1.0, 0.98)
@@ -138,16 +148,15 @@ def test_the_evidence_in_words():
 
 
 def test_a_mixture_has_a_table_of_which_head_serves_which_task(tmp_path):
-    figures = {"sequences": 7, "exact_match": 1.0, "decoded_exact_match": 0.875, "alignment_hit_rate": 0.5}
-    best = {"attention": "decoder_cross", "layer": 0, "head": 0}
     tasks = [
-        {"task": name, **figures, "alignment_mass": 0.25, "best_head": best, "heads": [{**HEAD, "hit_rate": hit_rate}]}
+        TaskRecord(name, 7, 1.0, 1.0, 0.875, 0.5, 0.25, HEAD.address, [replace(HEAD, hit_rate=hit_rate)])
         for name, hit_rate in (("copy", 0.0625), ("<b>", 1.0))
     ]
-    write_page({**REPORT, "tasks": tasks}, "mixture", (2, 16), [], [], tmp_path / "report.html")
+    write_page(replace(REPORT, tasks=tasks), "mixture", (2, 16), [], [], tmp_path / "report.html")
     text = without_plotly(tmp_path / "report.html")
     columns = ("copy: hit rate", "copy: mass", "copy: exact match lost, mean", "&lt;b&gt;: hit rate")
     assert "".join(f"<th>{column}</th>" for column in columns) in text
+    assert "<li>&lt;b&gt;: exact match 0.8750 decoded on 7 sequences; best aligned is decoder_cross" in text
     assert "<td>0.0625</td><td>0.2500</td><td>0.0625</td><td>1.0000</td><td>0.2500</td><td>0.0625</td>" in text
 
 
@@ -166,6 +175,47 @@ def test_a_long_example_is_cut_and_says_so(tmp_path):
     assert shown["gold"] == list(range(47, -1, -1))
     assert all(shown["layers"][0][0][row][column] == 1 for row, column in enumerate(shown["gold"]))
     assert "… and 36 more" in without_plotly(tmp_path / "report.html")
+
+
+HOSTILE = "</script><script>alert(1)</script> \u2028 <!-- & ' \" `"
+
+
+def test_data_for_scripts_cannot_end_or_begin_one_and_reads_back(tmp_path):
+    curve = [LengthRecord(4, 7, *[0.5] * 9)]
+    settings = {"task": "Copy", "note": HOSTILE, "seed": 0}
+    runs = [
+        Run("a.ckpt", settings, (1, 16), 5, None, 100, REPORT.scores, curve),
+        Run("b.ckpt", {**settings, "note": "none"}, (1, 16), 5, None, 100, REPORT.scores, curve),
+    ]
+    groups, _ = group_runs(runs)
+    write_comparison_page(groups, (1, 16), tmp_path / "report.html")
+    text = without_plotly(tmp_path / "report.html")
+    assert text.count("</script>") == 2
+    assert "alert(1)</script>" not in text
+    assert "<!--" not in text
+    block = re.search(r'id="data">(.*?)</script>', text, re.S)
+    assert block is not None
+    assert not set("<>&\u2028") & set(block[1])
+    labels = [curve["label"] for curve in json.loads(block[1])["curves"]]
+    assert sorted(labels) == sorted([f"note={HOSTILE}", "note=none"])
+
+
+def test_what_no_map_was_measured_of_is_a_dash(tmp_path):
+    blank = replace(HEAD, **dict.fromkeys(("hit_rate", "mass", "mass_p5", "mass_min", "entropy", "confidence")))
+    report = replace(
+        REPORT,
+        scores=replace(REPORT.scores, alignment_hit_rate=None, alignment_mass=None),
+        baselines=Baselines(replace(REPORT.baselines.untrained, hit_rate=None, mass=None), None),
+        heads=[blank],
+        interventions=replace(REPORT.interventions, without_gold_edges=None, without_random_edges=None),
+    )
+    write_page(report, "reverse", (1, 3000), [], [], tmp_path / "report.html")
+    text = without_plotly(tmp_path / "report.html")
+    assert "head 0</td><td>–</td><td>–</td>" in text
+    assert "too long for single edges to be cut" in text
+    lines = "\n".join(words.terminal_summary(report))
+    assert "their gold edges           –" in lines
+    assert "hit rate –, mass – (chance –)" in lines
 
 
 CLICKS = """

@@ -45,5 +45,5 @@ class AttentionMaps(Callback):
                     view = map_view(name, index, network.axes[name], self.example, frames)
                     self._grids[tag] = view, AttentionGrid(view.labels, weights.size(1))
                 view, grid = self._grids[tag]
-                picture = grid.paint(view.of(weights[0]).float().cpu().numpy())
+                picture = grid.paint(view.of(weights[0]))
                 add_picture(writer, tag, picture, trainer.global_step)

@@ -17,11 +17,11 @@ from attention_lab.composition.build import build_data, build_run
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import Interrupted, SettingError
-from attention_lab.evaluation.scoring import TestScores, test_scores
+from attention_lab.evaluation.scoring import TestScores, test_scores, whole_map_fits
 from attention_lab.launch.processes import launch
 from attention_lab.launch.world import check_world_size, launcher, rank
 from attention_lab.models.model import SequenceModel
-from attention_lab.report.numbers import figure
+from attention_lab.report.tables import figure
 from attention_lab.runs.checkpoint import CheckpointFile
 from attention_lab.runs.files import write_json
 from attention_lab.runs.folder import RUN_FILES, RUN_FOLDERS, check_places, check_unused, locked
@@ -213,11 +213,11 @@ def _callbacks(settings: TrainSettings, data: SequenceData, network: SequenceMod
     if layers:
         # First, since what it logs is shown.
         callbacks.insert(0, AlignmentMonitor(network))
-    example = readable_rows(rows, 1)
-    if shows.attention_maps and layers and not example:
+    example = rows[readable_rows(rows, 1)[0]]
+    if shows.attention_maps and layers and not whole_map_fits(network, example):
         log.warning("No attention maps: even the shortest validation sequence is too long to be mapped.")
     elif shows.attention_maps and network.axes:
-        callbacks.append(AttentionMaps(rows[example[0]]))
+        callbacks.append(AttentionMaps(example))
     if shows.num_samples:
         callbacks.append(SamplePredictions(rows.__getitems__(spread_rows(rows, shows.num_samples))))
     return callbacks

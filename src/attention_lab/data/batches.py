@@ -156,21 +156,17 @@ def _padded(
 
 
 _READABLE = 12
-_LONGEST_DRAWN = 2048
 
 
 def readable_rows(rows: SequenceRows, count: int) -> list[int]:
     """Chooses the rows that are easiest to read when drawn: not too long, with as many different symbols as can be.
 
     Returns:
-        The numbers of at most `count` rows of one length; none if even the shortest has over 2048 symbols, whose
-        maps would fill the memory.
+        The numbers of at most `count` rows of one length.
     """
     lengths = rows.source_lengths
     short = lengths[lengths <= _READABLE]
     wanted = short.max() if len(short) else lengths.min()
-    if wanted > _LONGEST_DRAWN:
-        return []
     candidates = np.flatnonzero(lengths == wanted)[:256]
     variety = [len(np.unique(source)) for source in rows.__getitems__(candidates.tolist()).source.numpy()]
     return candidates[np.argsort(variety, kind="stable")[::-1]][:count].tolist()

@@ -1,58 +1,86 @@
 """Several checkpoints side by side: what differs in their configs, and what it is worth over seeds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
+from attention_lab.evaluation.records import LengthRecord, Scores
 from attention_lab.runs.checkpoint import Solved
-from attention_lab.settings.flat import flat_settings
 
 _SAME_BY_DESIGN = ("seed", "trainer.accelerator", "trainer.devices", "data.num_workers")
 """Settings that tell no kind of run from another."""
 
-
 _QUANTILES = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157, 2.228139)
 """The 97.5 % quantiles of Student's t for 1 to 10 degrees of freedom."""
 
+_NOT_COMPARED = ("length", "sequences", "alignment_chance")
+"""Fields of a `LengthRecord` that are no figures of the network's."""
 
-class Run(NamedTuple):
+
+@dataclass(frozen=True)
+class Run:
     """One checkpoint, evaluated.
 
     Attributes:
         checkpoint: its path.
-        config: its whole config.
+        settings: its config as a flat table.
+        trained: shortest and longest source length of training, in symbols.
         step: the optimiser step it was written at.
         solved: when its run had solved the task; None if it had not by then.
         weights: how many numbers the network has learned.
-        figures: `test/...`.
+        scores: its figures on the test split.
         length_curve: a record a length.
     """
 
     checkpoint: str
-    config: dict[str, Any]
+    settings: Mapping[str, object]
+    trained: tuple[int, int]
     step: int
     solved: Solved | None
     weights: int
-    figures: dict[str, float | None]
-    length_curve: list[dict[str, Any]]
+    scores: Scores
+    length_curve: Sequence[LengthRecord]
+
+    @property
+    def seed(self) -> object:
+        """The run's seed."""
+        return self.settings.get("seed")
 
 
-class Group(NamedTuple):
+class Summary(NamedTuple):
+    """A figure over seeds: its mean, its worst, and from low to high the 95 % interval of the mean."""
+
+    mean: float | None
+    worst: float | None
+    low: float | None
+    high: float | None
+
+
+class LengthSummary(NamedTuple):
+    """Each figure over the seeds at one source length, in symbols."""
+
+    length: int
+    figures: Mapping[str, Summary]
+
+
+@dataclass(frozen=True)
+class Group:
     """Runs that differ in nothing but the seed.
 
     Attributes:
         settings: what tells this group from the others.
         runs: its members.
-        figures: each test figure over the seeds, as `over_seeds` gives it.
-        length_curve: a record a length: `length`, and each figure over the seeds.
+        figures: each test figure over the seeds.
+        length_curve: a summary a length.
     """
 
-    settings: dict[str, Any]
-    runs: list[Run]
-    figures: dict[str, dict[str, float | None]]
-    length_curve: list[dict[str, Any]]
+    settings: Mapping[str, object]
+    runs: Sequence[Run]
+    figures: Mapping[str, Summary]
+    length_curve: Sequence[LengthSummary]
 
     @property
     def label(self) -> str:
@@ -71,14 +99,14 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
     # A setting that only some runs have (another model has other ones) differs as well.
     varied = [name for name in names if len({_key(each.get(name)) for each in settings}) > 1]
     varied = [name for name in varied if not _follows(name, settings)]
-    members: dict[str, dict[Any, int]] = {}
+    members: dict[str, dict[object, int]] = {}
     copies: list[Run] = []
     for number, each in enumerate(settings):
         group = members.setdefault(_key([each.get(name) for name in varied]), {})
-        earlier = group.pop(runs[number].config.get("seed"), None)
+        earlier = group.pop(runs[number].seed, None)
         if earlier is not None:
             copies.append(runs[earlier])
-        group[runs[number].config.get("seed")] = number
+        group[runs[number].seed] = number
     groups = [
         _summed_up(
             {name: settings[numbers[0]].get(name) for name in varied}, [runs[number] for number in sorted(numbers)]
@@ -88,7 +116,7 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
     return sorted(groups, key=lambda group: [_rank(value) for value in group.settings.values()]), copies
 
 
-def _follows(name: str, settings: Sequence[dict[str, Any]]) -> bool:
+def _follows(name: str, settings: Sequence[Mapping[str, object]]) -> bool:
     """Says whether a component's setting has one value for each choice of the component, and so tells nothing more."""
     component, _, inner = name.partition(".")
     values: dict[str, set[str]] = {}
@@ -104,17 +132,12 @@ def _rank(value: object) -> tuple[int, float, str]:
     return (0, 0.0, "") if value is None else (2, 0.0, str(value))
 
 
-def _told_apart(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def _told_apart(runs: Sequence[Run]) -> list[dict[str, object]]:
     """Returns what may tell runs apart: their settings, and the file's name where one run has left several."""
-    # A name is compared with names only: earlier checkpoints know their classes alone.
-    named = set.intersection(*(set(run.config.get("choices", {})) for run in runs))
-    settings = [
-        {name: value for name, value in flat_settings(run.config, named).items() if name not in _SAME_BY_DESIGN}
-        for run in runs
-    ]
+    settings = [{name: value for name, value in run.settings.items() if name not in _SAME_BY_DESIGN} for run in runs]
     files: dict[str, set[str]] = {}
     for run, each in zip(runs, settings, strict=True):
-        files.setdefault(_key([each, run.config.get("seed")]), set()).add(Path(run.checkpoint).stem)
+        files.setdefault(_key([each, run.seed]), set()).add(Path(run.checkpoint).stem)
     if any(len(names) > 1 for names in files.values()):
         return [{**each, "checkpoint": Path(run.checkpoint).stem} for run, each in zip(runs, settings, strict=True)]
     return settings
@@ -131,11 +154,11 @@ def _key(value: object) -> str:
     return repr(value)
 
 
-def over_seeds(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
-    """Returns `mean`, `worst`, and from `low` to `high` the 95 % interval of the mean.
+def over_seeds(name: str, values: Sequence[float | None]) -> Summary:
+    """Sums a figure up over seeds.
 
-    Student's t interval: it takes the seeds for draws from a normal distribution, which rates near 1 are not quite;
-    what would lie beyond 0 or 1 is cut off. One seed has no interval, and says so (None).
+    The interval is Student's t: it takes the seeds for draws from a normal distribution, which rates near 1 are not
+    quite; what would lie beyond 0 or 1 is cut off. One seed has no interval, and says so (None).
 
     Args:
         name: the figure's name. Every figure but a loss lies between 0 and 1; of a loss and an entropy less is better.
@@ -143,15 +166,14 @@ def over_seeds(name: str, values: Sequence[float | None]) -> dict[str, float | N
     """
     known = [value for value in values if value is not None]
     if not known:
-        return dict.fromkeys(("mean", "worst", "low", "high"))
+        return Summary(None, None, None, None)
     centre = mean(known)
     is_loss = name.endswith("loss")
     worst = max(known) if is_loss or name.endswith("entropy") else min(known)
-    summary: dict[str, float | None] = {"mean": centre, "worst": worst}
     if len(known) < 2:
-        return {**summary, "low": None, "high": None}
+        return Summary(centre, worst, None, None)
     reach = student_quantile(len(known) - 1) * stdev(known) / math.sqrt(len(known))
-    return {**summary, "low": max(0.0, centre - reach), "high": centre + reach if is_loss else min(1.0, centre + reach)}
+    return Summary(centre, worst, max(0.0, centre - reach), centre + reach if is_loss else min(1.0, centre + reach))
 
 
 def student_quantile(freedom: int) -> float:
@@ -169,11 +191,15 @@ def student_quantile(freedom: int) -> float:
     return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
-def _summed_up(settings: dict[str, Any], runs: list[Run]) -> Group:
-    figures = {name: over_seeds(name, [run.figures[name] for run in runs]) for name in runs[0].figures}
-    curve: list[dict[str, Any]] = []
-    for records in zip(*(run.length_curve for run in runs), strict=True):
-        names = [name for name in records[0] if name not in ("length", "sequences", "alignment_chance")]
-        summed = {name: over_seeds(name, [record[name] for record in records]) for name in names}
-        curve.append({"length": records[0]["length"], **summed})
+def _summed_up(settings: Mapping[str, object], runs: Sequence[Run]) -> Group:
+    scored = [run.scores.figures() for run in runs]
+    figures = {name: over_seeds(name, [each[name] for each in scored]) for name in scored[0]}
+    by_length: dict[int, list[dict[str, float | None]]] = {}
+    for record in (record for run in runs for record in run.length_curve):
+        compared = {name: value for name, value in vars(record).items() if name not in _NOT_COMPARED}
+        by_length.setdefault(record.length, []).append(compared)
+    curve = [
+        LengthSummary(length, {name: over_seeds(name, [each[name] for each in records]) for name in records[0]})
+        for length, records in by_length.items()
+    ]
     return Group(settings, runs, figures, curve)

@@ -1,6 +1,6 @@
 """Causal evidence, finer: what is lost when heads may no longer look at one single token."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from attention_lab.data.batches import Batch
-from attention_lab.evaluation.ablation import all_heads, silenced, what_is_left
+from attention_lab.evaluation.ablation import accuracy_left, all_heads, silenced
+from attention_lab.evaluation.records import Accuracy, EdgeCuts
+from attention_lab.evaluation.scoring import whole_map_fits
 from attention_lab.metrics.alignment import Head, HeadScores
 from attention_lab.models.model import Intervention, SequenceModel
 from attention_lab.tasks.vocabulary import PAD
@@ -19,7 +21,7 @@ _ALIGNED = 0.9
 
 def cut_edges(
     network: SequenceModel[Any], validated: HeadScores, batches: Sequence[Batch], device: torch.device, seed: int
-) -> dict[str, Any]:
+) -> EdgeCuts:
     """Returns what is left when all aligned heads lose everything, only their gold edges, or as many random ones.
 
     Heads that share the work have to be taken together: any one of them can be missed. If the gold edges are what
@@ -28,29 +30,32 @@ def cut_edges(
     Args:
         network: what to intervene on.
         validated: each head's alignment on the validation split; where none is aligned, all heads are cut.
-        batches: the sequences to answer.
+        batches: the sequences to answer. Where one is so long that a matrix of its edges does not fit
+            (`whole_map_fits`), no edges are cut.
         device: where to run.
         seed: decides the random edges.
-
-    Returns:
-        `aligned` (the heads), `cut` (the heads that were cut), and under `intact`, `without_heads`,
-        `without_gold_edges` and `without_random_edges` the `exact_match` and `token_accuracy` that are left.
     """
     heads = all_heads(network)
     aligned = [head for head in heads if validated.of(head)["hit_rate"] >= _ALIGNED]
     cut = aligned or heads
     generator = np.random.default_rng(seed)
-    left = {
-        "intact": what_is_left(network, batches, device),
-        "without_heads": what_is_left(silenced(network, cut), batches, device),
-        "without_gold_edges": what_is_left(
-            network, batches, device, lambda batch: _closed(network, cut, batch, batch.alignment)
-        ),
-        "without_random_edges": what_is_left(
-            network, batches, device, lambda batch: _closed(network, cut, batch, _other_places(batch, generator))
-        ),
-    }
-    return {"aligned": [head._asdict() for head in aligned], "cut": [head._asdict() for head in cut], **left}
+    gold = random = None
+    if all(whole_map_fits(network, batch) for batch in batches):
+        gold = _left(network, cut, batches, device, lambda batch: batch.alignment)
+        random = _left(network, cut, batches, device, lambda batch: _other_places(batch, generator))
+    intact = accuracy_left(network, batches, device)
+    without = accuracy_left(silenced(network, cut), batches, device)
+    return EdgeCuts(aligned, cut, intact, without, gold, random)
+
+
+def _left(
+    network: SequenceModel[Any],
+    heads: Sequence[Head],
+    batches: Sequence[Batch],
+    device: torch.device,
+    places: Callable[[Batch], Tensor],
+) -> Accuracy:
+    return accuracy_left(network, batches, device, lambda batch: _closed(network, heads, batch, places(batch)))
 
 
 def _closed(network: SequenceModel[Any], heads: Sequence[Head], batch: Batch, places: Tensor) -> Intervention:

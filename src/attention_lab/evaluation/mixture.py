@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attention_lab.data.batches import Batch, SequenceRows, readable_rows
+from attention_lab.data.batches import Batch
 from attention_lab.evaluation.ablation import ablate_heads
+from attention_lab.evaluation.records import TaskRecord
 from attention_lab.evaluation.scoring import accuracy, alignment_figures, head_scores
 from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.mixture import Mixture
@@ -22,26 +23,22 @@ def each_task(
     test: Sequence[Batch],
     means: Float[Tensor, "layers H K"],
     device: torch.device,
-) -> list[dict[str, Any]]:
+) -> list[TaskRecord]:
     """Returns a record for each task of a mixture, scored on the sequences that ask for it; none for a single task.
+
+    A task that no sequence of a split asks for is left out.
 
     Args:
         network: what to score.
         task: what it learned.
         validation: decides which head is each task's best.
         test: the sequences to answer.
-        means: what each head says on average, from `head_means`.
+        means: each head's mean output, from `head_means`.
         device: where to run.
-
-    Returns:
-        `task`, `sequences` (how many), `token_accuracy`, `exact_match`, `decoded_exact_match`, the best head's
-        `alignment_hit_rate` and `alignment_mass`, `best_head` (which that is), and `heads` (the records of
-        `ablate_heads`). A task that no sequence of a split asks for is
-        left out.
     """
     if not isinstance(task, Mixture):
         return []
-    records: list[dict[str, Any]] = []
+    records: list[TaskRecord] = []
     for number, part in enumerate(task.tasks):
         chosen, asked = (_asking_for(task, number, batches) for batches in (validation, test))
         if not chosen or not asked:
@@ -49,31 +46,18 @@ def each_task(
         best = head_scores(network, chosen, device).best(network.alignment_attention, network.frames)
         scores = head_scores(network, asked, device)
         figures = accuracy(network, asked, device)
-        del figures["loss"]
-        records.append(
-            {
-                "task": part.name,
-                "sequences": sum(len(batch.source) for batch in asked),
-                **figures,
-                **alignment_figures(scores, best, ("hit_rate", "mass")),
-                "best_head": best and best._asdict(),
-                "heads": ablate_heads(network, scores, means, asked, device),
-            }
+        record = TaskRecord(
+            task=part.name,
+            sequences=sum(len(batch.source) for batch in asked),
+            token_accuracy=figures["token_accuracy"],
+            exact_match=figures["exact_match"],
+            decoded_exact_match=figures["decoded_exact_match"],
+            **alignment_figures(scores, best, ("hit_rate", "mass")),
+            best_head=best,
+            heads=ablate_heads(network, scores, means, asked, device),
         )
+        records.append(record)
     return records
-
-
-def telling_rows(task: Task, rows: SequenceRows, count: int) -> list[int]:
-    """Chooses rows that are easy to read, and of a mixture some for each task in turn."""
-    if not isinstance(task, Mixture):
-        return readable_rows(rows, count)
-    candidates = readable_rows(rows, 32 * count)
-    if not candidates:
-        return []
-    asked = task.asked(rows.__getitems__(candidates).source.numpy()).tolist()
-    # The first of every task, then the second of every task, and so on.
-    turn = [asked[:place].count(number) for place, number in enumerate(asked)]
-    return [row for _, _, row in sorted(zip(turn, asked, candidates, strict=True))][:count]
 
 
 def _asking_for(mixture: Mixture, number: int, batches: Sequence[Batch]) -> list[Batch]:

@@ -13,9 +13,6 @@ from attention_lab.tasks.vocabulary import FIRST_SYMBOL, PAD
 _BINS = 1000
 """Masses are counted in steps of 1/1000, so that a percentile needs no more memory for more tokens."""
 
-_SHARED = ("chance", "oracle_head_hit_rate", "oracle_head_mass")
-"""Figures that are the same for every head."""
-
 
 class Head(NamedTuple):
     """Where a head is: attention name, layer and head, both from 0; and its frame, where heads measure differently."""
@@ -36,6 +33,9 @@ class HeadScores(NamedTuple):
     Target tokens count that come from a source token: EOS comes from nowhere, and padding is no token. A source of S
     symbols offers n = S + 1 tokens to look at, since it ends with EOS; on padding there is no weight. In brackets: the
     range, and what a head gets that looks at all n tokens alike.
+
+    Which weight is the largest is judged on the weights as they are; for everything else they are clipped to 0 to 1,
+    which those of a mechanism's equivalent map may leave.
 
     Attributes:
         hit_rate: share of target tokens whose largest weight lies on the token they come from (0 to 1; by chance 1/n).
@@ -69,10 +69,6 @@ class HeadScores(NamedTuple):
     def of(self, head: Head) -> dict[str, float]:
         """Returns one head's figures."""
         return {name: float(figure[head.layer, head.head]) for name, figure in self._asdict().items()}
-
-    def own(self, head: Head) -> dict[str, float]:
-        """Returns one head's figures, but for those that are the same for every head."""
-        return {name: figure for name, figure in self.of(head).items() if name not in _SHARED}
 
     def best(self, attention: str, frames: Sequence[str] = ()) -> Head | None:
         """Returns the head with the highest hit rate, among equals the one with the most mass; None of no heads.
@@ -145,10 +141,10 @@ class AlignmentScores(Metric):
         self.tokens += len(rows)
         self.chance += (1 / keys.double()).sum()
         hit_by_any, most_on_gold = torch.zeros_like(gold, dtype=torch.bool), torch.zeros_like(gold, dtype=torch.float)
+        padding = (source == PAD)[rows]
         for layer, each in enumerate(weights):
-            # A mechanism's equivalent map may hold what no distribution does; less than nothing counts as nothing.
-            weights_NHS = each[rows, :, steps].float().clamp(0, 1)
-            hits, on_gold = self._take_in(layer, weights_NHS, gold, keys, is_symbol)
+            weights_NHS = each[rows, :, steps].float()
+            hits, on_gold = self._take_in(layer, weights_NHS, padding, gold, keys, is_symbol)
             hit_by_any |= hits.any(dim=1)
             most_on_gold = torch.maximum(most_on_gold, on_gold.amax(dim=1))
         self.oracle_hits += hit_by_any.sum()
@@ -158,17 +154,21 @@ class AlignmentScores(Metric):
         self,
         layer: int,
         weights: Float[Tensor, "N H S"],
+        padding: Bool[Tensor, "N S"],
         gold: Integer[Tensor, " N"],
         keys: Integer[Tensor, " N"],
-        is_symbol: Tensor,
+        is_symbol: Bool[Tensor, "N S"],
     ) -> tuple[Bool[Tensor, "N H"], Float[Tensor, "N H"]]:
         """Adds a layer's weights of N target tokens that each come from somewhere.
 
         Returns hits and gold masses; a head without numbers has none.
         """
         heads = weights.size(1)
+        # A mechanism's equivalent map may hold what no distribution does: which weight is the largest is judged on it
+        # as it is; as a mass, less than nothing counts as nothing and more than all as all.
+        largest, place = weights.masked_fill(padding[:, None], -torch.inf).max(dim=-1)
+        weights, largest = weights.clamp(0, 1), largest.clamp(0, 1)
         on_gold = weights.gather(-1, gold[:, None, None].expand(-1, heads, 1))[..., 0]
-        largest, place = weights.max(dim=-1)
         hits = place == gold[:, None]
         self.hits[layer] += hits.sum(dim=0)
         self.links[layer] += is_symbol.gather(1, place).sum(dim=0)

@@ -121,7 +121,12 @@ class EncoderOnly(OneStack[SaidState]):
         return SaidState(self.output(x), tuple(inputs), tuple(memory), mask, placed, 0), maps
 
     def _rows_of_maps(self, state: SaidState, rows: slice) -> list[Tensor | None]:
-        """Attends once more from a few tokens only, since all maps at once may be more than memory has room for."""
+        """Attends once more from a few tokens only, since all maps at once may be more than memory has room for.
+
+        A mechanism for which queries and keys have to be the same tokens has no such rows.
+        """
+        if any("cross" in block.attn.unable for block in self.layers):
+            return [None] * len(self.layers)
         placed = state.placed._replace(queries=state.placed.queries[..., rows])
         return [
             block.attn.attend(x[:, rows], memory, state.mask, placed=placed).weights

@@ -2,13 +2,13 @@
 
 import math
 
+import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from torch import Tensor
 
-from attention_lab.plotting.attention_grid import MapLabels
+from attention_lab.plotting.attention_grid import MapLabels, Weights, as_array
 from attention_lab.plotting.canvas import GOLD, new_figure
 
 _COLUMNS = 4
@@ -16,14 +16,18 @@ _CELL, _MARGIN = 0.17, 0.75
 """Inches."""
 
 
-def draw_attention(labels: MapLabels, weights: Float[Tensor, "H L S"]) -> Figure:
+def draw_attention(labels: MapLabels, weights: Weights) -> Figure:
     """Draws all heads of one layer, on a fixed scale from 0 (white) to 1 (dark), outlined where attention belongs.
 
     Args:
         labels: what stands around and on each map.
-        weights: one map a head.
+        weights: one map a head (H, L, S), as an array or as a tensor on any device, with a gradient or without.
+
+    Raises:
+        ValueError: the weights have no such shape, or labels are missing.
     """
-    heads, rows, columns = weights.shape
+    maps = as_array(labels, weights)
+    heads, rows, columns = maps.shape
     across = min(_COLUMNS, heads)
     down = math.ceil(heads / across)
     width, height = across * (columns * _CELL + _MARGIN), down * (rows * _CELL + _MARGIN + 0.3) + 0.4
@@ -32,15 +36,15 @@ def draw_attention(labels: MapLabels, weights: Float[Tensor, "H L S"]) -> Figure
     panels = figure.subplots(down, across, squeeze=False).flat
     for head, axes in enumerate(panels):
         if head < heads:
-            _draw_map(axes, labels, weights[head], first_column=head % across == 0)
+            _draw_map(axes, labels, maps[head], first_column=head % across == 0)
             axes.set_title(labels.panel(head), fontsize=8)
         else:
             axes.set_axis_off()
     return figure
 
 
-def _draw_map(axes: Axes, labels: MapLabels, weights: Float[Tensor, "L S"], first_column: bool) -> None:
-    axes.imshow(weights.numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
+def _draw_map(axes: Axes, labels: MapLabels, weights: Float[np.ndarray, "L S"], first_column: bool) -> None:
+    axes.imshow(weights, cmap="Blues", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
     axes.set_xticks(range(len(labels.keys)), labels.keys, fontsize=5.5)
     for tick, key in zip(axes.get_xticklabels(), labels.keys, strict=True):
         tick.set_rotation(0 if len(key) <= 2 else 90)

@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
+from torch import Tensor
 
 _COLUMNS = 4
 _DPI = 100
@@ -57,6 +58,27 @@ class MapLabels(NamedTuple):
         return self.heads[head] if self.heads else f"head {head}"
 
 
+Weights = Tensor | np.ndarray
+"""Attention weights, wherever they come from."""
+
+
+def as_array(labels: MapLabels, weights: Weights) -> Float[np.ndarray, "H L S"]:
+    """Returns weights as an array on the CPU, in single precision.
+
+    Raises:
+        ValueError: they are not one map a head with a row for each query label and a column for each key label.
+    """
+    expected = (len(labels.queries), len(labels.keys))
+    if weights.ndim != 3 or tuple(weights.shape[1:]) != expected:
+        raise ValueError(
+            f"weights of shape {tuple(weights.shape)} are not (heads, {expected[0]} query labels, {expected[1]} key "
+            "labels); a batch is drawn row by row: weights[0]"
+        )
+    if isinstance(weights, Tensor):
+        weights = weights.detach().float().cpu().numpy()
+    return weights.astype(np.float32)
+
+
 class AttentionGrid:
     """A picture of all heads of one layer, on a fixed scale from 0 (white) to 1 (dark).
 
@@ -70,6 +92,7 @@ class AttentionGrid:
     """
 
     def __init__(self, labels: MapLabels, num_heads: int) -> None:
+        self._labels = labels
         cells = (len(labels.queries) * _CELL, len(labels.keys) * _CELL)
         panel, self._gold = _panel(labels, cells), _outlines(labels)
         height, width = _TITLE + panel.shape[0], panel.shape[1]
@@ -83,10 +106,17 @@ class AttentionGrid:
             (slice(y + _TITLE, y + _TITLE + cells[0]), slice(x + _LEFT, x + _LEFT + cells[1])) for y, x in corners
         ]
 
-    def paint(self, weights: Float[np.ndarray, "H L S"]) -> Image.Image:
-        """Returns the picture of these weights."""
+    def paint(self, weights: Weights) -> Image.Image:
+        """Returns the picture of weights (H, L, S), an array or a tensor on any device.
+
+        Raises:
+            ValueError: they are not one map a head with as many rows and columns as there are labels.
+        """
+        maps = as_array(self._labels, weights)
+        if len(maps) != len(self._places):
+            raise ValueError(f"{len(maps)} maps for {len(self._places)} heads")
         pixels = self._blank.copy()
-        shades = (weights.clip(0, 1) * (_SHADES - 1)).round().astype(np.uint8)
+        shades = (maps.clip(0, 1) * (_SHADES - 1)).round().astype(np.uint8)
         for place, head in zip(self._places, shades, strict=True):
             cells = head.repeat(_CELL, axis=0).repeat(_CELL, axis=1)
             pixels[place] = np.where(self._gold, _GOLD, cells)

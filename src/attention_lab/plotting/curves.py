@@ -1,12 +1,15 @@
 """Curves over sequence length."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
+from attention_lab.escaping import figure_text
+from attention_lab.evaluation.comparison import Group
+from attention_lab.evaluation.records import LengthRecord
 from attention_lab.plotting.canvas import BLUE, GOLD, GREY, PALE_BLUE, PALE_GOLD, SERIES, new_figure, plain_axes
 
 
@@ -39,61 +42,48 @@ PANELS = {
 has much."""
 
 
-class SeedsCurve(NamedTuple):
-    """How one kind of run does at each length, over its seeds.
-
-    Attributes:
-        label: what kind of run.
-        lengths: in symbols.
-        means: under each name of `PANELS` the mean at each length, or None where there is no such figure.
-        worst: the same for the worst seed.
-    """
-
-    label: str
-    lengths: Sequence[int]
-    means: Mapping[str, Sequence[Any]]
-    worst: Mapping[str, Sequence[Any]]
-
-
-def draw_length_curve(records: Sequence[dict[str, Any]], trained: tuple[int, int]) -> Figure:
+def draw_length_curve(records: Sequence[LengthRecord], trained: tuple[int, int]) -> Figure:
     """Draws accuracy and alignment against length, with the lengths of training shaded.
 
     Args:
-        records: one a length, as in `report.json`.
+        records: one a length.
         trained: shortest and longest length of training, in symbols.
     """
     figure = new_figure(7.2, 4.0)
     axes = figure.subplots()
-    lengths = [record["length"] for record in records]
+    lengths = [record.length for record in records]
     _length_axes(axes, lengths, trained)
     for name, (label, colour, style) in LINES.items():
-        values = [record[name] for record in records]
+        values: list[float] = [value for record in records if (value := getattr(record, name)) is not None]
         # A network without attention has no mass to show.
-        if None not in values:
+        if len(values) == len(records):
             axes.plot(lengths, values, style, color=colour, label=label, markersize=5)
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 
-def draw_comparison(curves: Sequence[SeedsCurve], trained: tuple[int, int] | None) -> Figure:
-    """Draws several kinds of runs over each other: lines are means over seeds, bands reach down to the worst seed.
+def draw_comparison(groups: Sequence[Group], trained: tuple[int, int] | None) -> Figure:
+    """Draws groups of runs over each other: lines are means over seeds, bands reach down to the worst seed.
 
     Args:
-        curves: one a kind.
+        groups: what is compared.
         trained: shortest and longest length that all of them were trained on, in symbols; None if there is none.
     """
     figure = new_figure(11.0, 6.8)
     panels = figure.subplots(2, 3, sharey=True).ravel()
-    lengths = sorted({length for curve in curves for length in curve.lengths})
+    lengths = sorted({record.length for group in groups for record in group.length_curve})
     for axes, (name, title) in zip(panels, PANELS.items(), strict=False):
         _length_axes(axes, lengths, trained)
-        for number, curve in enumerate(curves):
+        for number, group in enumerate(groups):
             colour = SERIES[number % len(SERIES)]
             style = ("o-", "s--", "^:")[number // len(SERIES) % 3]
-            if None in curve.means[name]:
+            own = [record.length for record in group.length_curve]
+            means = [record.figures[name].mean for record in group.length_curve]
+            worst = [record.figures[name].worst for record in group.length_curve]
+            if not own or None in means:
                 continue
-            axes.plot(curve.lengths, curve.means[name], style, color=colour, label=curve.label, markersize=4)
-            axes.fill_between(curve.lengths, curve.worst[name], curve.means[name], color=colour, alpha=0.15, lw=0)
+            axes.plot(own, means, style, color=colour, label=figure_text(group.label), markersize=4)
+            axes.fill_between(own, worst, means, color=colour, alpha=0.15, lw=0)
         axes.set_title(title, fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
     panels[-1].set_axis_off()

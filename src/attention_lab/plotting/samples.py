@@ -3,34 +3,37 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from jaxtyping import Integer
 from torch import Tensor
 
 from attention_lab.data.batches import Batch
+from attention_lab.escaping import markdown_cell
 from attention_lab.tasks.vocabulary import PAD, token_label, token_labels
 
 
 class Sample(NamedTuple):
-    """One sequence and what a network made of it.
+    """One sequence and what a network predicted.
 
     Attributes:
         source: labels of the source's tokens, EOS included.
-        expected: labels of what should be said.
-        said: labels of what was said, each with whether it is right; a token that is missing is a wrong `…`.
+        expected: labels of the true target.
+        predicted: labels of the predicted tokens, each with whether it is right; a missing token is a wrong `…`.
         right: whether all of it is.
     """
 
     source: list[str]
     expected: list[str]
-    said: list[tuple[str, bool]]
+    predicted: list[tuple[str, bool]]
     right: bool
 
 
-def compare(examples: Batch, said: Tensor) -> list[Sample]:
-    """Compares what was said, row by row, with what should have been."""
+def compare(examples: Batch, predicted: Integer[Tensor, "B L"]) -> list[Sample]:
+    """Compares predictions with the true targets, row by row."""
     samples: list[Sample] = []
-    for source, labels, answer in zip(examples.source.tolist(), examples.labels.tolist(), said.tolist(), strict=True):
+    rows = zip(examples.source.tolist(), examples.labels.tolist(), predicted.tolist(), strict=True)
+    for source, labels, prediction in rows:
         expected = [token for token in labels if token != PAD]
-        tokens = [token for token in answer if token != PAD]
+        tokens = [token for token in prediction if token != PAD]
         marked = [
             (token_label(token), place < len(expected) and token == expected[place])
             for place, token in enumerate(tokens)
@@ -46,7 +49,8 @@ def as_markdown(samples: Sequence[Sample]) -> str:
     """Returns a table with one row a sample; wrong tokens are bold."""
     lines = ["| | source | expected | predicted |", "|---|---|---|---|"]
     for sample in samples:
-        said = " ".join(label if right else f"**{label}**" for label, right in sample.said)
-        verdict = "✓" if sample.right else "✗"
-        lines.append(f"| {verdict} | {' '.join(sample.source)} | {' '.join(sample.expected)} | {said} |")
+        source, expected = (markdown_cell(" ".join(labels)) for labels in (sample.source, sample.expected))
+        labels = [(markdown_cell(label), right) for label, right in sample.predicted]
+        predicted = " ".join(label if right else f"**{label}**" for label, right in labels)
+        lines.append(f"| {'✓' if sample.right else '✗'} | {source} | {expected} | {predicted} |")
     return "\n".join(lines)

@@ -1,10 +1,12 @@
-"""Comparisons as tables: Markdown for a paper, rows for a spreadsheet."""
+"""Results as tables: rows of text for pages and Markdown, rows of values for a spreadsheet."""
 
 from collections.abc import Sequence
 from statistics import mean
-from typing import Any
+from typing import NamedTuple
 
-from attention_lab.evaluation.comparison import Group, Run
+from attention_lab.escaping import markdown_cell
+from attention_lab.evaluation.comparison import Group, Run, Summary
+from attention_lab.evaluation.records import HeadRecord, Report, TaskRecord
 
 COLUMNS = {
     "test/decoded_exact_match": "exact match, decoded",
@@ -12,7 +14,6 @@ COLUMNS = {
     "test/alignment_hit_rate": "hit rate",
     "test/alignment_mass": "mass",
 }
-
 
 LENGTH_TABLES = {
     "decoded_exact_match": "Exact match, decoded, by source length: worst seed (mean)",
@@ -23,13 +24,89 @@ LENGTH_TABLES = {
 }
 """What there is a table of, and its title."""
 
+_ALIGNMENT = {
+    "hit_rate": "hit rate",
+    "mass": "mass",
+    "mass_p5": "mass, 5th percentile",
+    "mass_min": "mass, minimum",
+    "alignment_error_rate": "alignment error rate",
+    "entropy": "entropy",
+    "confidence": "confidence",
+}
 
-def table_of_groups(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
-    """Returns head and rows of the table that people read: mean, 95 % interval and worst seed of each figure."""
+_LOST = {
+    "exact_match_without": "exact match lost, zero",
+    "token_accuracy_without": "token accuracy lost, zero",
+    "exact_match_with_mean": "exact match lost, mean",
+    "token_accuracy_with_mean": "token accuracy lost, mean",
+}
+
+
+class Table(NamedTuple):
+    """Text in rows and columns; the first column names the rows."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def figure(value: float | None) -> str:
+    """Returns a figure with four digits; a dash where there is none."""
+    return "–" if value is None else f"{value:.4f}"
+
+
+def as_markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table as Markdown."""
+    lines = [map(markdown_cell, head), ["---"] * len(head), *(map(markdown_cell, row) for row in rows)]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def table_of_baselines(report: Report) -> Table:
+    """Returns how the best head aligns, how the best one did before training, and what chance gives."""
+    scores, untrained, chance = report.scores, report.baselines.untrained, report.baselines.chance
+    best = f"best head of this network ({report.best_head})"
+    rows = [
+        [best, figure(scores.alignment_hit_rate), figure(scores.alignment_mass)],
+        ["chance: looking everywhere alike", figure(chance), figure(chance)],
+    ]
+    if untrained is not None:
+        before = f"best head before training ({untrained.address})"
+        rows.insert(1, [before, figure(untrained.hit_rate), figure(untrained.mass)])
+    return Table(["", "hit rate", "mass"], rows)
+
+
+def table_of_heads(report: Report) -> Table:
+    """Returns how each head aligns, and what the network loses without it."""
+    intact = vars(report.interventions.intact)
+    rows = [
+        [str(head.address)]
+        + [figure(getattr(head, name)) for name in _ALIGNMENT]
+        + [figure(intact[name.partition("_with")[0]] - getattr(head, name)) for name in _LOST]
+        for head in report.heads
+    ]
+    return Table(["", *_ALIGNMENT.values(), *_LOST.values()], rows)
+
+
+def table_of_tasks(tasks: Sequence[TaskRecord]) -> Table:
+    """Returns which head serves which task of a mixture."""
+    columns = [f"{task.task}: {what}" for task in tasks for what in ("hit rate", "mass", "exact match lost, mean")]
+    rows = [
+        [str(heads[0].address)]
+        + [cell for task, head in zip(tasks, heads, strict=True) for cell in _served(task, head)]
+        for heads in zip(*(task.heads for task in tasks), strict=True)
+    ]
+    return Table(["", *columns], rows)
+
+
+def _served(task: TaskRecord, head: HeadRecord) -> list[str]:
+    return [figure(head.hit_rate), figure(head.mass), figure(task.exact_match - head.exact_match_with_mean)]
+
+
+def table_of_groups(groups: Sequence[Group]) -> Table:
+    """Returns what people read of a comparison: mean, 95 % interval and worst seed of each figure."""
     head = [*groups[0].settings, "seeds", *COLUMNS.values(), "steps to 99 %", "seconds", "weights"]
     rows = [
         [
-            *(_written(value) for value in group.settings.values()),
+            *map(_as_typed, group.settings.values()),
             str(len(group.runs)),
             *(_in_short(group.figures[name]) for name in COLUMNS),
             *_when_solved(group.runs),
@@ -37,31 +114,39 @@ def table_of_groups(groups: Sequence[Group]) -> tuple[list[str], list[list[str]]
         ]
         for group in groups
     ]
-    return head, rows
+    return Table(head, rows)
 
 
-def table_of_lengths(groups: Sequence[Group], figure: str) -> tuple[list[str], list[list[str]]]:
-    """Returns head and rows of a figure at each length, and of its mean over all: the worst seed's, and their mean."""
-    lengths = sorted({record["length"] for group in groups for record in group.length_curve})
+def table_of_lengths(groups: Sequence[Group], name: str) -> Table:
+    """Returns a figure at each length, and its mean over all: the worst seed's, and the mean over seeds.
+
+    A cell is a dash where nothing was measured: no attention to measure, or a length that the network cannot read.
+    """
+    lengths = sorted({record.length for group in groups for record in group.length_curve})
     rows: list[list[str]] = []
     for group in groups:
-        # A network without attention has nothing to show of alignment.
-        known = [[record for record in run.length_curve if record[figure] is not None] for run in group.runs]
-        curves = [{record["length"]: record[figure] for record in records} for records in known]
+        curves: list[dict[int, float]] = [
+            {record.length: value for record in run.length_curve if (value := getattr(record, name)) is not None}
+            for run in group.runs
+        ]
         columns = [[curve[length] for curve in curves if length in curve] for length in lengths]
         columns.append([mean(curve.values()) for curve in curves if curve])
         cells = [f"{min(column):.4f} ({mean(column):.4f})" if column else "–" for column in columns]
-        rows.append([*(_written(value) for value in group.settings.values()), str(len(group.runs)), *cells])
-    return [*groups[0].settings, "seeds", *map(str, lengths), "mean of all"], rows
+        rows.append([*map(_as_typed, group.settings.values()), str(len(group.runs)), *cells])
+    return Table([*groups[0].settings, "seeds", *map(str, lengths), "mean of all"], rows)
 
 
-def as_markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table as Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+def table_of_runs(groups: Sequence[Group]) -> Table:
+    """Returns a row a checkpoint: where it is, and its figures."""
+    rows = [
+        [run.checkpoint, str(run.seed), str(run.step)] + [figure(run.scores.figures()[name]) for name in COLUMNS]
+        for group in groups
+        for run in group.runs
+    ]
+    return Table(["checkpoint", "seed", "step", *COLUMNS.values()], rows)
 
 
-def rows_of_groups(groups: Sequence[Group]) -> list[dict[str, Any]]:
+def rows_of_groups(groups: Sequence[Group]) -> list[dict[str, object]]:
     """Returns one row a group: its settings, and every figure's mean, worst, low and high in columns of their own."""
     return [
         {
@@ -69,23 +154,27 @@ def rows_of_groups(groups: Sequence[Group]) -> list[dict[str, Any]]:
             "seeds": len(group.runs),
             "solved": sum(run.solved is not None for run in group.runs),
             "weights": group.runs[0].weights,
-            **{f"{name} {what}": value for name, summary in group.figures.items() for what, value in summary.items()},
+            **{
+                f"{name} {part}": value
+                for name, summary in group.figures.items()
+                for part, value in summary._asdict().items()
+            },
         }
         for group in groups
     ]
 
 
-def rows_of_runs(groups: Sequence[Group]) -> list[dict[str, Any]]:
+def rows_of_runs(groups: Sequence[Group]) -> list[dict[str, object]]:
     """Returns one row a checkpoint: its settings and its test figures."""
     return [
         {
             **group.settings,
-            "seed": run.config.get("seed"),
+            "seed": run.seed,
             "step": run.step,
             "solved step": run.solved and run.solved.step,
             "solved seconds": run.solved and run.solved.seconds,
             "weights": run.weights,
-            **run.figures,
+            **run.scores.figures(),
             "checkpoint": run.checkpoint,
         }
         for group in groups
@@ -101,16 +190,14 @@ def _when_solved(runs: Sequence[Run]) -> tuple[str, str]:
     return f"{mean(time.step for time in times):.0f}", f"{mean(time.seconds for time in times):.1f}"
 
 
-def _in_short(summary: dict[str, float | None]) -> str:
-    if summary["mean"] is None:
-        return "–"
-    if summary["low"] is None:
-        return f"{summary['mean']:.4f}"
-    return f"{summary['mean']:.4f} [{summary['low']:.4f}, {summary['high']:.4f}], worst {summary['worst']:.4f}"
+def _in_short(summary: Summary) -> str:
+    if summary.low is None:
+        return figure(summary.mean)
+    return f"{figure(summary.mean)} [{summary.low:.4f}, {summary.high:.4f}], worst {summary.worst:.4f}"
 
 
-def _written(value: object) -> str:
-    """Returns a setting as it is written on the command line; a dash for one that this kind of run does not have."""
+def _as_typed(value: object) -> str:
+    """Returns a setting as it is typed on the command line; a dash for one that this kind of run does not have."""
     if value is None:
         return "–"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from attention_lab.escaping import csv_cell
+
 
 @contextmanager
 def whole_file(path: Path) -> Generator[BinaryIO]:
@@ -33,9 +35,12 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Writes a text file, whole or not at all."""
+    """Writes a text file, whole or not at all.
+
+    A path may hold bytes that are no text; they are written as escapes.
+    """
     with whole_file(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))
 
 
 def write_json(content: Mapping[str, object], path: Path) -> None:
@@ -48,11 +53,11 @@ def write_json(content: Mapping[str, object], path: Path) -> None:
 
 
 def write_csv(rows: Sequence[Mapping[str, object]], path: Path) -> None:
-    """Writes a table whose columns are the keys of the first row."""
+    """Writes a table whose columns are the keys of the first row; no spreadsheet takes a text in it for a formula."""
     text = io.StringIO()
-    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(csv_cell(name) for name in rows[0])
+    table.writerows([csv_cell(row[name]) for name in rows[0]] for row in rows)
     write_text(text.getvalue(), path)
 
 

@@ -1,0 +1,101 @@
+"""What a report says in words: on the page, and on the terminal."""
+
+from collections.abc import Iterator
+
+from attention_lab.evaluation.records import Interventions, Report, TaskRecord
+from attention_lab.report.tables import figure
+
+_NEEDED = 0.05
+"""Without a needed head more than this share of sequences is lost."""
+
+
+def evidence(report: Report) -> str:
+    """Returns what the interventions show of which heads carry the task."""
+    if not report.heads:
+        return "There is no attention from target to source to intervene on."
+    cuts = report.interventions
+    who = (
+        f"{len(cuts.aligned)} of {len(report.heads)} heads put their largest weight on the gold token for at least "
+        "nine target tokens in ten (on the validation split); they are taken together."
+        if cuts.aligned
+        else "No head hits nine gold tokens in ten by itself, so all heads are taken together."
+    )
+    left = (
+        f"Exact match is {cuts.intact.exact_match:.3f} with all edges in place, {cuts.without_heads.exact_match:.3f} "
+        f"when {'these heads are' if len(cuts.cut) > 1 else 'this head is'} silenced"
+    )
+    if cuts.without_gold_edges is None or cuts.without_random_edges is None:
+        edges = "; sequences are too long for single edges to be cut."
+    else:
+        edges = (
+            f", {cuts.without_gold_edges.exact_match:.3f} when only the edges to the gold tokens are cut, and "
+            f"{cuts.without_random_edges.exact_match:.3f} when as many edges to other tokens are."
+        )
+    return f"{who} {left}{edges} {_who_is_needed(report)}"
+
+
+def task_in_words(task: TaskRecord) -> str:
+    """Returns how well one task of a mixture is done, and by which head."""
+    done = f"{task.task}: exact match {task.decoded_exact_match:.4f} decoded on {task.sequences} sequences"
+    if task.best_head is None:
+        return done
+    hit_rate, mass = figure(task.alignment_hit_rate), figure(task.alignment_mass)
+    return f"{done}; best aligned is {task.best_head}, hit rate {hit_rate}, mass {mass}."
+
+
+def terminal_summary(report: Report) -> Iterator[str]:
+    """Yields the lines that sum a report up on the terminal."""
+    yield f"{report.checkpoint}, step {report.step}, on the test split:"
+    for name, value in report.scores.figures().items():
+        yield f"  {name:<26} {figure(value)}"
+    if report.best_head is not None:
+        yield f"  best head on validation    {report.best_head}"
+        if (untrained := report.baselines.untrained) is not None:
+            yield (
+                f"  before training            hit rate {figure(untrained.hit_rate)}, mass {figure(untrained.mass)} "
+                f"(chance {figure(report.baselines.chance)})"
+            )
+        yield ""
+        yield from _interventions(report.interventions)
+    if report.tasks:
+        yield ""
+        yield "  task           exact match, decoded   hit rate   mass     best aligned head"
+    for task in report.tasks:
+        hit_rate, mass = figure(task.alignment_hit_rate), figure(task.alignment_mass)
+        best = "–" if task.best_head is None else task.best_head
+        yield f"  {task.task:<12}   {figure(task.decoded_exact_match):>20}   {hit_rate:>8}   {mass:>6}   {best}"
+    if report.length_curve:
+        yield ""
+        yield "  length   exact match, decoded   token accuracy   mass on gold"
+    for record in report.length_curve:
+        decoded, tokens = figure(record.decoded_exact_match), figure(record.token_accuracy)
+        yield f"  {record.length:>6}   {decoded:>20}   {tokens:>14}   {figure(record.alignment_mass):>12}"
+
+
+def _interventions(cuts: Interventions) -> Iterator[str]:
+    kind = "aligned head" if cuts.aligned else "head (none is aligned)"
+    count = len(cuts.cut)
+    who = f"the {kind} loses" if count == 1 else f"the {count} {kind.replace('head', 'heads')} lose"
+    yield f"Exact match when {who} ..."
+    for what, left in (
+        ("everything", cuts.without_heads),
+        ("their gold edges", cuts.without_gold_edges),
+        ("random edges", cuts.without_random_edges),
+    ):
+        yield f"  {what:<26} {figure(left and left.exact_match)}"
+
+
+def _who_is_needed(report: Report) -> str:
+    heads, intact = report.heads, report.interventions.intact.exact_match
+    if intact < _NEEDED:
+        return "Next to nothing is answered right, so no head can be missed."
+    lost = {head.address: intact - head.exact_match_with_mean for head in heads}
+    needed = [f"{head} (by {loss:.3f})" for head, loss in lost.items() if loss > _NEEDED]
+    if needed:
+        return f"Exact match falls when the output of a single head is always its mean: {'; '.join(needed)}."
+    if len(heads) == 1:
+        return "There is but one head, and it is not needed."
+    return (
+        f"No single head is needed: with any one of them at its mean exact match falls by {max(lost.values()):.3f} at "
+        "most, since the others stand in for it."
+    )
