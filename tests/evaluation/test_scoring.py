@@ -17,8 +17,8 @@ from attention_lab.evaluation.checkpoint import Trained
 from attention_lab.evaluation.scoring import accuracy, head_scores, scores_of
 from attention_lab.evaluation.scoring import test_scores as score
 from attention_lab.metrics.sequence import token_loss
-from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.models.inference import greedy_decode
 from attention_lab.models.model import ModelOutput, SequenceModel
 from attention_lab.tasks.copy import Copy
 from attention_lab.tasks.reverse import Reverse

@@ -2,7 +2,7 @@
 
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from attention_lab.attention.packing import Packing
-from attention_lab.models.blocks import DecoderBlock
-from attention_lab.models.decoding import greedy_decode
+from attention_lab.models.blocks import draw_xavier
 from attention_lab.models.embedding import Embedding
-from attention_lab.models.encoder_decoder import PACKED_PARTS, EncoderDecoder
-from attention_lab.models.initialisation import draw_xavier
+from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.models.inference import greedy_decode
+from attention_lab.models.model import Tokens
+from attention_lab.models.transformer import PACKED_PARTS
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import BOS, EOS, PAD
 
@@ -61,13 +61,6 @@ class Contender(nn.Module, ABC):
     def forward(self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """Returns logits of what follows each target token, given the true ones before it."""
 
-    def packed_logits(
-        self, sources: Sequence[Integer[Tensor, "_ _"]], targets: Sequence[Integer[Tensor, "_ _"]]
-    ) -> Float[Tensor, "1 N V"]:
-        """Returns the logits of all tokens of several batches in one row."""
-        logits = [self(source, target) for source, target in zip(sources, targets, strict=True)]
-        return Packing.of(targets).pack(logits)
-
     @abstractmethod
     def decoders(self) -> dict[str, Decode]:
         """Returns its ways to decode greedily, `cached` or `uncached`; none of them ever stops early."""
@@ -89,13 +82,8 @@ class Ours(Contender):
             shape.num_tokens, shape.d_model, shape.num_heads, shape.num_layers, shape.d_ff, dropout=0.0
         )
 
-    def forward(self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        return self.network(source, target).logits
-
-    def packed_logits(
-        self, sources: Sequence[Integer[Tensor, "_ _"]], targets: Sequence[Integer[Tensor, "_ _"]]
-    ) -> Float[Tensor, "1 N V"]:
-        return self.network.packed_logits(sources, targets)
+    def forward(self, source: Tokens, target: Tokens) -> Float[Tensor, "B T V"]:
+        return self.network.logits(source, target)
 
     def decoders(self) -> dict[str, Decode]:
         with torch.no_grad():
@@ -103,11 +91,11 @@ class Ours(Contender):
 
         def uncached(source: Tensor, length: int) -> Tensor:
             begun = self.network.begin(source)
-            blocks = [block for block in self.network.decoder if isinstance(block, DecoderBlock)]
 
             def predict(target: Tensor) -> Tensor:
                 # Reading fills a state's caches: who is to read everything again needs empty ones.
-                empty = begun._replace(history=tuple(block.self_attn.new_cache() for block in blocks))
+                caches = [block.self_attn.new_cache() for block in self.network.decoder_layers]
+                empty = begun._replace(history=caches)
                 return self.network.step(target, empty)[0].logits
 
             return _uncached(predict, source, length)

@@ -98,7 +98,7 @@ def _built(asked: LayerQuestion) -> tuple[nn.Module, bool]:
             return found(d_model, num_heads, dropout, **settings)
 
         layer = TransformerBlock(asked.d_model, asked.num_heads, asked.d_ff, dropout=0.0, attention=attention)
-        return layer, "causal" not in found.unable
+        return layer, "causal" not in found.unsupported
     if inspect.isclass(found) and issubclass(found, (nn.LSTM, nn.RNN)):
         return found(asked.d_model, asked.d_model, batch_first=True), True
     raise ValueError(f"_target_={asked.component['_target_']} is neither an attention nor a recurrent layer")

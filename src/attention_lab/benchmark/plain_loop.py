@@ -43,7 +43,7 @@ class PlainLoop:
     def run(self, steps: int) -> None:
         """Takes so many steps."""
         for batch in itertools.islice(self._batches, steps):
-            loss = batch_loss(self.network.packed_logits, batch)
+            loss = batch_loss(self.network.logits, batch)
             self._optimizer.zero_grad()
             loss.backward()
             if self._settings.optimizer.gradient_clip:

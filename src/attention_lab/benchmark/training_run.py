@@ -48,7 +48,7 @@ class TrainingRun:
         tokens = sum(int((part.labels != PAD).sum()) for part in batch)
         there = [Batch(*(column.to(self._machine.device) for column in part)) for part in batch]
         with self._machine.computing():
-            loss = batch_loss(self._contender.packed_logits, there)
+            loss = batch_loss(self._contender, there)
         self._optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._contender.parameters(), 1.0)

@@ -17,8 +17,7 @@ from attention_lab.evaluation.length_curve import curve_of
 from attention_lab.evaluation.mixture import each_task, telling_rows
 from attention_lab.evaluation.scoring import TestScores, head_scores, scores_of
 from attention_lab.metrics.alignment import Head
-from attention_lab.models.decoding import greedy_decode
-from attention_lab.models.inference import evaluation_mode
+from attention_lab.models.inference import evaluation_mode, greedy_decode
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.curves import draw_length_curve
 from attention_lab.plotting.heads import draw_heads

@@ -73,7 +73,12 @@ def _train(settings: TrainSettings, config: dict[str, Any], run_dir: Path, recor
     seed_everything(settings.seed, verbose=False)
     task = build_task(settings.task)
     network = build_network(
-        settings.model, settings.attention, settings.position, settings.data, settings.position_sampling
+        settings.model,
+        settings.attention,
+        settings.position,
+        settings.data,
+        settings.position_sampling,
+        longest=task.longest,
     )
     check_sequences(network, task, settings.data)
     check_sampling(network, settings.position_sampling, task, settings.data)

@@ -85,6 +85,7 @@ def build_network(
     data: DataSettings,
     position_sampling: PositionSamplingSettings = COUNTED,
     *,
+    longest: Callable[[int], int] | None = None,
     sketch: bool = False,
 ) -> SequenceModel[Any]:
     """Builds the network that a config describes, with freshly drawn weights.
@@ -97,6 +98,8 @@ def build_network(
         position: its position code.
         data: how many symbols there are.
         position_sampling: how positions are drawn in training.
+        longest: how many tokens the longer of source and target has (`Task.longest`); positions that are spread evenly
+            over a range need to know it.
         sketch: build it without its numbers, on the meta device: it then has shapes only, and takes no memory.
 
     Raises:
@@ -115,10 +118,10 @@ def build_network(
     parts: dict[str, object] = {
         "attention": make_attention,
         "position": make_position,
-        "sampling": _sampling(position_sampling),
+        "sampling": _sampling(position_sampling, longest),
     }
     if "cross" in model_class.needs:
-        parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unable else make_attention
+        parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unsupported else make_attention
     taken = {name: part for name, part in parts.items() if name in settings_of(model_class)}
     make = partial(build, model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
     with torch.device("meta"):
@@ -140,8 +143,8 @@ def _check_memory(sketched: SequenceModel[Any]) -> None:
         )
 
 
-def _sampling(settings: PositionSamplingSettings) -> PositionSampling | None:
-    return None if settings.range is None else PositionSampling(settings.range, settings.distribution)
+def _sampling(settings: PositionSamplingSettings, longest: Callable[[int], int] | None) -> PositionSampling | None:
+    return None if settings.range is None else PositionSampling(settings.range, settings.distribution, longest)
 
 
 def _class(component: Component, base: type[T], section: str) -> type[T]:

@@ -13,7 +13,7 @@ from attention_lab.attention.sliding_window import SlidingWindowAttention
 from attention_lab.errors import SettingError
 from attention_lab.models.decoder_only import DecoderOnly
 from attention_lab.models.model import SequenceModel
-from attention_lab.positions.absent import NoPosition
+from attention_lab.positions.none import NoPositionalEncoding
 from attention_lab.positions.position import Position
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.settings.schema import DataSettings, PositionSamplingSettings
@@ -22,7 +22,6 @@ from attention_lab.tasks.task import Task
 _OTHER_NAMES = {
     "multi_head": "full",
     "grouped_query": "grouped_query or multi_query",
-    "absent": "none",
     "recurrent": "rnn or lstm",
     "recurrent_attention": "lstm_attention",
 }
@@ -46,21 +45,26 @@ def check_parts(model: type[SequenceModel[Any]], attention: type[MultiHeadAttent
         raise SettingError(
             f"attention={kind} does not go with model={_choice(model)}, which has none to choose; leave it out"
         )
-    if "position" not in takes and position not in (PositionalEncoding, NoPosition):
+    if "position" not in takes and position not in (PositionalEncoding, NoPositionalEncoding):
         raise SettingError(
             f"position={code} does not go with model={_choice(model)}, for which the order of reading is the position; "
             "leave it out"
         )
-    if "causal" in model.needs and "causal" in attention.unable:
+    if "causal" in model.needs and "causal" in attention.unsupported:
         raise SettingError(
-            f"attention={kind} cannot be causal, which model={_choice(model)} needs: {attention.unable['causal']}; "
-            "use model=encoder_only, or another attention"
+            f"attention={kind} cannot be causal, which model={_choice(model)} needs: "
+            f"{attention.unsupported['causal']}; use model=encoder_only, or another attention"
         )
-    for asked in position.asks:
-        for part, unable in ((f"attention={kind}", attention.unable), (f"model={_choice(model)}", model.unable)):
-            if asked in unable:
-                fitting = "rotary" if asked == "frames" else "sinusoidal, learned or none"
-                raise SettingError(f"position={code} does not go with {part}: {unable[asked]}; use position={fitting}")
+    for required in position.requires:
+        for part, unsupported in (
+            (f"attention={kind}", attention.unsupported),
+            (f"model={_choice(model)}", model.unsupported),
+        ):
+            if required in unsupported:
+                fitting = "rotary" if required == "frames" else "sinusoidal, learned or none"
+                raise SettingError(
+                    f"position={code} does not go with {part}: {unsupported[required]}; use position={fitting}"
+                )
 
 
 def check_sequences(network: SequenceModel[Any], task: Task, data: DataSettings) -> None:
@@ -78,9 +82,10 @@ def check_sequences(network: SequenceModel[Any], task: Task, data: DataSettings)
         except ValueError as error:
             raise SettingError(f"task: {error}") from error
     if longest > network.max_length:
+        shared = ", which source and target share," if isinstance(network, DecoderOnly) else ""
         raise SettingError(
             f"data.max_length={data.max_length} makes sequences of {longest} tokens (EOS included), but "
-            f"{_scarcest(network)} holds no more than {network.max_length}"
+            f"{_scarcest(network)}{shared} holds no more than {network.max_length}"
         )
     if isinstance(network, DecoderOnly):
         windows = [part for part in network.modules() if isinstance(part, SlidingWindowAttention) and part.num_global]
@@ -89,7 +94,7 @@ def check_sequences(network: SequenceModel[Any], task: Task, data: DataSettings)
                 f"attention.num_global={windows[0].num_global} does not go with model=decoder_only, whose shorter "
                 "sources are padded where the first tokens of longer ones are; use attention.num_global=0"
             )
-    if network.says_at_most_its_source and longest > data.max_length + 1:
+    if network.target_within_source and longest > data.max_length + 1:
         raise SettingError(
             f"task={task.name} says {longest - 1} symbols for {data.max_length}, but model={_choice(type(network))} "
             "says one for each at most; use model=encoder_decoder or decoder_only"
@@ -106,7 +111,7 @@ def check_sampling(network: nn.Module, sampling: PositionSamplingSettings, task:
         return
     where = f"position_sampling.range={sampling.range}"
     codes = [module for module in network.modules() if isinstance(module, Position)]
-    if not codes or isinstance(codes[0], NoPosition):
+    if not codes or isinstance(codes[0], NoPositionalEncoding):
         raise SettingError(f"{where} does not go with a network that is told no positions; use null")
     longest = task.longest(data.max_length) + 1 + (data.max_length + 1 if isinstance(network, DecoderOnly) else 0)
     if sampling.range < longest:

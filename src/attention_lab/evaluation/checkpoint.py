@@ -66,14 +66,14 @@ def load_trained(path: Path, batch_size: int | None = None) -> Trained:
         settings = build(TrainSettings, config, "")
         task = build_task(settings.task)
         parts = (settings.model, settings.attention, settings.position, settings.data, settings.position_sampling)
-        sketch = build_network(*parts, sketch=True)
+        sketch = build_network(*parts, longest=task.longest, sketch=True)
         check_sequences(sketch, task, settings.data)
         check_sampling(sketch, settings.position_sampling, task, settings.data)
     except SettingError as error:
         raise SettingError(f"checkpoint={path} holds a config that this version refuses: {error}") from error
     # First of all: a file that claims to hold a larger network than it does must not take the memory for it.
     own = _fitting(weights, sketch, path)
-    network = build_network(*parts)
+    network = build_network(*parts, longest=task.longest)
     network.load_state_dict(own)
     batches = settings.data if batch_size is None else replace(settings.data, batch_size=batch_size)
     data = build_data(task, batches, settings.seed, splits=())
@@ -107,7 +107,12 @@ def untrained_network(settings: TrainSettings) -> SequenceModel[Any]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         return build_network(
-            settings.model, settings.attention, settings.position, settings.data, settings.position_sampling
+            settings.model,
+            settings.attention,
+            settings.position,
+            settings.data,
+            settings.position_sampling,
+            longest=build_task(settings.task).longest,
         ).eval()
 
 

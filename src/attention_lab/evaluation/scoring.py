@@ -14,8 +14,7 @@ from attention_lab.errors import SettingError
 from attention_lab.evaluation.checkpoint import Trained
 from attention_lab.metrics.alignment import AlignmentScores, Head, HeadScores
 from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores
-from attention_lab.models.decoding import greedy_decode
-from attention_lab.models.inference import evaluation_mode
+from attention_lab.models.inference import evaluation_mode, greedy_decode
 from attention_lab.models.model import Intervention, SequenceModel
 
 MAX_CELLS = 2**22
