@@ -11,6 +11,7 @@ from attention_lab.attention.mask import Mask, as_mask
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.attention.packing import AttentionMetadata
 from attention_lab.errors import SettingError
+from attention_lab.models.embedding import make_dropout
 from attention_lab.positions.position import QueryKeyPositions
 
 AttentionFactory = Callable[[int, int, float], MultiHeadAttention]
@@ -59,7 +60,7 @@ class TransformerBlock(nn.Module):
         self.norm1 = nn.LayerNorm(d_model)
         self.norm2 = nn.LayerNorm(d_model)
         self.ffn = feed_forward(d_model, d_ff, dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = make_dropout(dropout)
 
     def forward(
         self,
@@ -126,7 +127,7 @@ class DecoderBlock(nn.Module):
         self.norm2 = nn.LayerNorm(d_model)
         self.norm3 = nn.LayerNorm(d_model)
         self.ffn = feed_forward(d_model, d_ff, dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = make_dropout(dropout)
 
     def forward(
         self,
@@ -162,7 +163,7 @@ def feed_forward(d_model: int, d_ff: int, dropout: float) -> nn.Sequential:
     """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position alone (Vaswani et al. 2017, equation 2)."""
     if d_ff < 1:
         raise SettingError("d_ff", d_ff, "must be at least 1")
-    return nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), nn.Dropout(dropout), nn.Linear(d_ff, d_model))
+    return nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), make_dropout(dropout), nn.Linear(d_ff, d_model))
 
 
 def draw_xavier(network: nn.Module) -> None:

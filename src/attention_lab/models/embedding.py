@@ -45,7 +45,7 @@ class Embedding(nn.Module):
             raise SettingError("dropout", dropout, "is not a probability; use 0 <= dropout < 1")
         self.tokens = nn.Embedding(num_tokens, d_model)
         self.position = position
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = make_dropout(dropout)
         self.scale = math.sqrt(d_model)
         nn.init.normal_(self.tokens.weight, std=0.25 / self.scale)
 
@@ -54,3 +54,8 @@ class Embedding(nn.Module):
     ) -> Float[Tensor, "B L D"]:
         """Embeds tokens; `coordinates` are their positions, 0, 1, 2, ... where not given."""
         return self.dropout(self.position(self.tokens(tokens) * self.scale, coordinates))
+
+
+def make_dropout(dropout: float) -> nn.Module:
+    """Returns dropout, or nothing for a probability of 0: a decoded token would pass through five that drop nothing."""
+    return nn.Dropout(dropout) if dropout else nn.Identity()
