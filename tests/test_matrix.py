@@ -47,6 +47,7 @@ CELLS = list(itertools.product(MODELS, ATTENTIONS, POSITIONS))
 NOT_CAUSAL = {"linformer", "conv_mixed"}
 NO_TURNING = {"linear", "linformer"}
 NO_BIAS = {"linear", "linformer", "flash"}
+NO_PIECES = {"decoder_only": {"linear"}, "encoder_only": {"sliding_window", "conv_mixed"}}
 NO_FRAMES = {"grouped_query", "multi_query", "conv_mixed"}
 
 
@@ -70,9 +71,7 @@ def reason(model: str, attention: str, position: str) -> str | None:
 VALID = [cell for cell in CELLS if reason(*cell) is None]
 INVALID = [cell for cell in CELLS if reason(*cell) is not None]
 # Every two of model, attention and position meet in plain runs; the other cells are slow tests.
-CELLS_TRIED = matrix(VALID)
-PARAMETRIZED = pytest.mark.parametrize("cell", CELLS_TRIED, ids=" ".join)
-ENCODER_DECODER = [cell for cell in CELLS_TRIED if cell.values[0][0] == "encoder_decoder"]
+PARAMETRIZED = pytest.mark.parametrize("cell", matrix(VALID), ids=" ".join)
 
 
 def component(group: str, name: str, **changed: Any) -> dict[str, Any]:
@@ -155,7 +154,7 @@ def test_padding_changes_nothing(cell):
         close(padded[row : row + 1, :length], alone, 1e-4)
 
 
-@pytest.mark.parametrize("cell", ENCODER_DECODER, ids=" ".join)
+@PARAMETRIZED
 def test_packed_batches_are_the_batches_one_by_one(cell):
     network = build(*cell, PositionSamplingSettings(32, "log_uniform"))
     source, target, labels = copying()
@@ -169,7 +168,7 @@ def test_packed_batches_are_the_batches_one_by_one(cell):
         token_loss(logits, Packing.of(said).pack(said)).backward()
         return logits, [weight.grad for weight in network.parameters() if weight.grad is not None]
 
-    packed, gradients = logits_and_gradients(lambda: network.packed_logits(sources, targets))
+    packed, gradients = logits_and_gradients(lambda: network.logits(sources, targets))
     single, expected = logits_and_gradients(
         lambda: Packing.of(targets).pack([network(*part).logits for part in zip(sources, targets, strict=True)])
     )
@@ -192,6 +191,45 @@ def test_cached_decoding_is_the_full_forward(cell):
                 output, state = network.step(piece, state)
                 said.append(output.logits)
             close(torch.cat(said, dim=1)[real], expected[real])
+
+
+@PARAMETRIZED
+def test_maps_in_pieces_are_the_rows_of_the_whole_map_or_are_not_there(cell):
+    network = build(*cell).eval()
+    source, target, labels = copying()
+    real, size = (labels != PAD)[:, None, :, None], target.size(1)
+    with torch.no_grad():
+        whole = network.alignment_maps(network(source, target, need_weights=True).attention, size, source.size(1))
+        state, pieces = network.begin(source), []
+        for piece in target.split([5, 1, size - 6], dim=1):
+            output, state = network.step(piece, state, need_weights=True)
+            if network.maps_in_pieces:
+                pieces.append(network.alignment_maps(output.attention, piece.size(1), source.size(1)))
+            else:
+                assert network.alignment_attention not in output.attention
+    assert network.maps_in_pieces == (cell[0] == "encoder_decoder" or cell[1] not in NO_PIECES[cell[0]])
+    for layer, rows in enumerate(zip(*pieces, strict=True)):
+        joined = torch.cat(rows, dim=2)
+        close(joined.masked_fill(~real, 0.0), whole[layer].masked_fill(~real, 0.0))
+
+
+# Where there is no map to score, torchmetrics says that nothing was scored.
+@pytest.mark.filterwarnings("ignore:The ``compute`` method of metric AlignmentScores")
+@PARAMETRIZED
+def test_evaluation_copes_with_maps_of_any_length(cell, monkeypatch):
+    """As for sequences so long that their maps do not fit, in whatever pieces."""
+    network = build(*cell).eval()
+    source, target, labels = copying()
+    alignment = torch.arange(labels.size(1)).expand_as(labels).masked_fill(labels < FIRST_SYMBOL, -1)
+    batch = Batch(source, target, labels, alignment)
+    whole = head_scores(network, [batch], CPU)
+    monkeypatch.setattr("attention_lab.evaluation.scoring.MAX_CELLS", 36)
+    pieces = head_scores(network, [batch], CPU)
+    if network.maps_in_pieces:
+        torch.testing.assert_close(pieces.hit_rate, whole.hit_rate)
+        torch.testing.assert_close(pieces.mass, whole.mass, rtol=1e-3, atol=1e-3)
+    else:
+        assert pieces.hit_rate.isnan().all() or torch.equal(pieces.hit_rate, whole.hit_rate)
 
 
 @PARAMETRIZED

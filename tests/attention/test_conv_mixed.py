@@ -11,18 +11,31 @@ from transformers.models.convbert.modeling_convbert import ConvBertSelfAttention
 
 from attention_lab.attention.conv_mixed import ConvMixedAttention, banded
 from attention_lab.attention.key_values import KeyValues
-from attention_lab.attention.mask import Mask
-from attention_lab.attention.multi_head import MultiHeadAttention, spelled_out
+from attention_lab.attention.mask import Mask, as_mask
+from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.packing import AttentionMetadata, Packing
 from attention_lab.attention.scaled_dot_product import scaled_dot_product_attention
 from attention_lab.models.blocks import TransformerBlock
 from attention_lab.positions.alibi import ALiBi
-from attention_lab.positions.position import Placed, Position
+from attention_lab.positions.position import Position, QueryKeyPositions
 from attention_lab.positions.rotary import RotaryPosition
 
 B, N, L, K, T = 2, 3, 13, 10, 5
 H = 2 * N
 D = H * K
 REACH = T // 2
+
+
+def project(attention, k, v, positions=None):
+    """Keys and values of one padded batch."""
+    return attention.project(k, v, Packing.of([k]), positions)[0]
+
+
+def attend(attention, q, memory, mask, num_keys=None, positions=None, need_weights=True):
+    """What one padded batch attends to."""
+    num_keys = num_keys or memory.keys.size(2)
+    metadata = AttentionMetadata((mask,), Packing.of([q]), Packing(((len(q), num_keys),)), positions)
+    return attention.attend(q, [memory], metadata, need_weights=need_weights)
 
 
 @pytest.fixture(autouse=True)
@@ -182,8 +195,8 @@ def test_every_map_times_its_values_is_what_its_head_says(attention, x, mask):
     mask = mask()
     output, weights = attention(x, x, x, mask)
     assert weights.shape == (B, H, L, L)
-    memory = attention.project(x, x)
-    heads = weights @ torch.cat([memory.values, memory.before.values], dim=1)
+    memory = project(attention, x, x)
+    heads = weights @ torch.cat([memory.values, memory.conv_values], dim=1)
     torch.testing.assert_close(attention.w_o(heads.transpose(1, 2).flatten(2)), output, rtol=1e-5, atol=1e-5)
 
 
@@ -191,7 +204,7 @@ def test_every_map_times_its_values_is_what_its_head_says(attention, x, mask):
 def test_every_map_obeys_the_mask(attention, x, mask):
     mask = mask()
     weights = attention(x, x, x, mask).weights
-    matrix = spelled_out(mask, x, x)
+    matrix = as_mask(mask, L).matrix(L, L)
     matrix = torch.ones_like(weights).bool() if matrix is None else matrix.expand_as(weights)
     assert (weights[~matrix] == 0).all()
     torch.testing.assert_close(weights[:, :N].sum(-1), matrix[:, :N].any(-1).float())
@@ -243,8 +256,8 @@ def test_positions_act_on_the_attention_heads_only(attention, x, code, need_weig
     nn.init.eye_(attention.w_o.weight)
     here = torch.arange(L)[None] * 2 + 3
     position: Position = code(D, num_heads=H)
-    placed = Placed(position, here, here)
-    output, weights = attention(x, x, x, Mask(padding()), need_weights=need_weights, placed=placed)
+    placed = QueryKeyPositions(position, here, here)
+    output, weights = attention(x, x, x, Mask(padding()), need_weights=need_weights, positions=placed)
     plain = attention(x, x, x, Mask(padding()))
     queries, keys, values = (
         projection(x).unflatten(-1, (N, K)).transpose(1, 2)
@@ -273,19 +286,19 @@ def test_an_encoder_layer_runs_with_it_and_padding_changes_nothing(x, need_weigh
     real = padding()
     here = real.cumsum(1) - 1
     position = RotaryPosition(D, num_heads=H)
-    output, weights = block(x, Mask(real), need_weights=need_weights, placed=Placed(position, here, here))
+    output, weights = block(x, Mask(real), need_weights=need_weights, positions=QueryKeyPositions(position, here, here))
     assert (weights is not None) == need_weights
     for row in range(B):
         alone, its = x[row, real[row]][None], here[row, real[row]][None]
-        expected = block(alone, need_weights=need_weights, placed=Placed(position, its, its)).output
+        expected = block(alone, need_weights=need_weights, positions=QueryKeyPositions(position, its, its)).output
         torch.testing.assert_close(output[row, real[row]][None], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("head", range(H))
 def test_every_head_has_columns_of_its_own_in_w_o(attention, x, head):
     output, weights = attention(x, x, x)
-    memory = attention.project(x, x)
-    said = (weights @ torch.cat([memory.values, memory.before.values], dim=1))[:, head]
+    memory = project(attention, x, x)
+    said = (weights @ torch.cat([memory.values, memory.conv_values], dim=1))[:, head]
     columns = slice(head * attention.d_k, (head + 1) * attention.d_k)
     contributed = said @ attention.w_o.weight[:, columns].T
     with torch.no_grad():
@@ -339,13 +352,13 @@ def test_refuses_keys_of_another_sequence(attention, x):
 
 
 def test_refuses_keys_without_what_the_convolutions_need(attention, x):
-    keys, values, _ = attention.project(x, x)
+    memory = project(attention, x, x)
     with pytest.raises(ValueError, match="queries and keys must be the same tokens"):
-        attention.attend(x, KeyValues(keys, values))
+        attend(attention, x, KeyValues(memory.keys, memory.values), Mask())
 
 
 def test_says_what_it_cannot_be():
-    assert set(ConvMixedAttention.unable) == {"causal", "cross", "frames"}
+    assert set(ConvMixedAttention.unsupported) == {"causal", "cross", "frames"}
 
 
 @pytest.mark.parametrize("num_heads", [1, 3, 5, 15])

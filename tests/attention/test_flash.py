@@ -11,10 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from attention_lab.attention.flash import FlashAttention, what_hides
 from attention_lab.attention.key_values import KeyValues
-from attention_lab.attention.mask import Mask
+from attention_lab.attention.mask import Mask, as_mask
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.positions.alibi import ALiBi
-from attention_lab.positions.position import Placed
+from attention_lab.positions.position import QueryKeyPositions
 from attention_lab.positions.rotary import RotaryPosition
 
 B, H, L, S, K = 2, 3, 5, 7, 22
@@ -126,10 +126,10 @@ def test_weights_come_from_the_explicit_equation(flash):
 
 def test_rotary_positions_turn_queries_and_keys(flash):
     here = torch.arange(S)[None]
-    placed = Placed(RotaryPosition(D, num_heads=H), here, here)
+    placed = QueryKeyPositions(RotaryPosition(D, num_heads=H), here, here)
     qkv = inputs(S, S)
-    output = flash(*qkv, need_weights=False, placed=placed).output
-    torch.testing.assert_close(output, flash(*qkv, placed=placed).output, rtol=1e-5, atol=1e-5)
+    output = flash(*qkv, need_weights=False, positions=placed).output
+    torch.testing.assert_close(output, flash(*qkv, positions=placed).output, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(output, flash(*qkv, need_weights=False).output, atol=1e-3)
 
 
@@ -137,7 +137,7 @@ def test_rotary_positions_turn_queries_and_keys(flash):
 def test_refuses_positions_that_add_to_the_scores(flash, need_weights):
     here = torch.arange(S)[None]
     with pytest.raises(ValueError, match="ALiBi needs a bias, but the flash kernel adds nothing to its scores"):
-        flash(*inputs(S, S), need_weights=need_weights, placed=Placed(ALiBi(D, num_heads=H), here, here))
+        flash(*inputs(S, S), need_weights=need_weights, positions=QueryKeyPositions(ALiBi(D, num_heads=H), here, here))
 
 
 def test_refuses_dropout_on_a_cpu_in_training_only():
@@ -187,7 +187,7 @@ def test_says_so_where_only_the_kernel_knows_that_it_cannot_run(flash, monkeypat
 def test_other_errors_stay_as_they_are(flash):
     queries, keys, _ = (x.unflatten(-1, (H, K)).transpose(1, 2) for x in inputs())
     with pytest.raises(RuntimeError, match="same dtype"):
-        flash.mix(queries, KeyValues(keys.double(), keys), None, None, False)
+        flash.mix(queries, KeyValues(keys.double(), keys), Mask(), None, False)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -210,15 +210,13 @@ ALL = torch.ones(B, S, dtype=torch.bool)
 @pytest.mark.parametrize(
     ("mask", "num_queries"),
     [
-        (None, L),
         (Mask(), L),
         (Mask(ALL), L),
         (Mask(allowed=ALL[:, None, None]), L),
         (Mask(causal=True), 1),
         (Mask(ALL, causal=True, allowed=ALL[0]), 1),
-        (torch.ones(1, dtype=torch.bool), L),
     ],
-    ids=["none", "empty", "keys", "allowed", "causal, one query", "all of it", "matrix"],
+    ids=["empty", "keys", "allowed", "causal, one query", "all of it"],
 )
 def test_what_hides_nothing_is_dropped(mask, num_queries):
     left = what_hides(mask, num_queries)
@@ -227,9 +225,9 @@ def test_what_hides_nothing_is_dropped(mask, num_queries):
 
 @every_mask
 def test_what_hides_something_stays(mask, num_queries, num_keys):
-    mask = mask()
+    mask = as_mask(mask(), num_keys)
     left = what_hides(mask, num_queries).matrix(num_queries, num_keys)
-    whole = mask.matrix(num_queries, num_keys) if isinstance(mask, Mask) else mask
+    whole = mask.matrix(num_queries, num_keys)
     shape = (B, H, num_queries, num_keys)
     everything = torch.tensor(True)
     left, whole = ((everything if one is None else one).expand(shape) for one in (left, whole))

@@ -13,13 +13,26 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3Rotary
 from attention_lab.attention.grouped_query import GroupedQueryAttention
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.packing import AttentionMetadata, Packing
 from attention_lab.models.encoder_decoder import EncoderDecoder
-from attention_lab.positions.position import Placed
+from attention_lab.positions.position import QueryKeyPositions
 from attention_lab.positions.rotary import RotaryPosition
 
 # Three heads of keys and values serve two heads of queries each: six of them tell neighbours from every third.
 B, H, G, L, S, K = 2, 6, 3, 5, 7, 10
 D = H * K
+
+
+def project(attention, k, v, positions=None):
+    """Keys and values of one padded batch."""
+    return attention.project(k, v, Packing.of([k]), positions)[0]
+
+
+def attend(attention, q, memory, mask, num_keys=None, positions=None, need_weights=True):
+    """What one padded batch attends to."""
+    num_keys = num_keys or memory.keys.size(2)
+    metadata = AttentionMetadata((mask,), Packing.of([q]), Packing(((len(q), num_keys),)), positions)
+    return attention.attend(q, [memory], metadata, need_weights=need_weights)
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +56,8 @@ def padding() -> Tensor:
     return real
 
 
-def rotary(queries: Tensor, keys: Tensor) -> Placed:
-    return Placed(RotaryPosition(D, num_heads=H), queries, keys)
+def rotary(queries: Tensor, keys: Tensor) -> QueryKeyPositions:
+    return QueryKeyPositions(RotaryPosition(D, num_heads=H), queries, keys)
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 3, 6])
@@ -67,7 +80,7 @@ def test_equals_llama_on_shared_weights(num_kv_heads, need_weights):
     x, here = torch.randn(B, S, D), torch.tensor([[0, 1, 2, 5, 11, 13, 17]])
     future = torch.full((S, S), float("-inf")).triu(1)[None, None]
     expected, weights = llama(x, LlamaRotaryEmbedding(config)(x, here), future)
-    output = ours(x, x, x, Mask(causal=True), need_weights=need_weights, placed=rotary(here, here))
+    output = ours(x, x, x, Mask(causal=True), need_weights=need_weights, positions=rotary(here, here))
     torch.testing.assert_close(output.output, expected, rtol=1e-5, atol=1e-5)
     if need_weights:
         torch.testing.assert_close(output.weights, weights, rtol=1e-5, atol=1e-5)
@@ -94,7 +107,7 @@ def test_with_normalised_queries_and_keys_it_equals_qwen3_on_shared_weights(need
     x, here = torch.randn(B, S, D), torch.tensor([[0, 1, 2, 5, 11, 13, 17]])
     future = torch.full((S, S), float("-inf")).triu(1)[None, None]
     expected, weights = qwen(x, Qwen3RotaryEmbedding(config)(x, here), future)
-    output = ours(x, x, x, Mask(causal=True), need_weights=need_weights, placed=rotary(here, here))
+    output = ours(x, x, x, Mask(causal=True), need_weights=need_weights, positions=rotary(here, here))
     torch.testing.assert_close(output.output, expected, rtol=1e-5, atol=1e-5)
     if need_weights:
         torch.testing.assert_close(output.weights, weights, rtol=1e-5, atol=1e-5)
@@ -149,15 +162,16 @@ def test_every_head_of_queries_has_a_map_of_its_own(attention):
 def test_decoding_with_a_cache_of_few_heads_equals_reading_everything_at_once(num_kv_heads, need_weights):
     attention = GroupedQueryAttention(D, H, num_kv_heads=num_kv_heads).eval()
     x, causal, everywhere = torch.randn(B, S, D), Mask(causal=True), torch.arange(S)[None]
-    expected = attention(x, x, x, causal, placed=rotary(everywhere, everywhere)).output
+    expected = attention(x, x, x, causal, positions=rotary(everywhere, everywhere)).output
     cache, outputs = attention.new_cache(), []
     with torch.no_grad():
         for here in everywhere.split([2, 1, 3, 1], dim=1):
             tokens, so_far = x[:, here[0]], everywhere[:, : here[0, -1] + 1]
-            history = cache.append(attention.project(tokens, tokens, rotary(here, here)))
+            history = cache.append(project(attention, tokens, tokens, rotary(here, here)))
             assert history.keys.shape == history.values.shape == (B, num_kv_heads, so_far.size(1), K)
             placed = rotary(here, so_far)
-            outputs.append(attention.attend(tokens, history, causal, need_weights=need_weights, placed=placed).output)
+            found = attend(attention, tokens, history, causal, positions=placed, need_weights=need_weights)
+            outputs.append(found.output)
     torch.testing.assert_close(torch.cat(outputs, dim=1), expected, rtol=1e-5, atol=1e-5)
 
 

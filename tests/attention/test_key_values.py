@@ -7,8 +7,21 @@ from hypothesis import strategies as st
 from attention_lab.attention.key_values import KeyValueCache, KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.packing import AttentionMetadata, Packing
 
 B, H, K = 2, 3, 5
+
+
+def project(attention, k, v, positions=None):
+    """Keys and values of one padded batch."""
+    return attention.project(k, v, Packing.of([k]), positions)[0]
+
+
+def attend(attention, q, memory, mask, num_keys=None, positions=None, need_weights=True):
+    """What one padded batch attends to."""
+    num_keys = num_keys or memory.keys.size(2)
+    metadata = AttentionMetadata((mask,), Packing.of([q]), Packing(((len(q), num_keys),)), positions)
+    return attention.attend(q, [memory], metadata, need_weights=need_weights)
 
 
 def random_key_values(length: int, seed: int = 0) -> KeyValues:
@@ -16,16 +29,20 @@ def random_key_values(length: int, seed: int = 0) -> KeyValues:
     return KeyValues(*(torch.randn(B, H, length, K, generator=generator) for _ in range(2)))
 
 
+def both(memory: KeyValues):
+    return memory.keys, memory.values
+
+
 @settings(deadline=None, max_examples=50)
 @given(lengths=st.lists(st.integers(1, 23), min_size=1, max_size=7), seed=st.integers(0, 2**32))
 def test_returns_all_that_was_ever_appended(lengths, seed):
     everything = random_key_values(sum(lengths), seed)
-    parts = [part.split(lengths, dim=2) for part in everything[:2]]
+    parts = [part.split(lengths, dim=2) for part in (everything.keys, everything.values)]
     cache = KeyValueCache()
     for new in zip(*parts, strict=True):
         so_far = cache.append(KeyValues(*new))
         assert so_far.keys.size(2) == cache.length
-        torch.testing.assert_close(so_far, KeyValues(*(part[:, :, : cache.length] for part in everything[:2])))
+        torch.testing.assert_close(both(so_far), tuple(part[:, :, : cache.length] for part in both(everything)))
     assert cache.length == sum(lengths)
 
 
@@ -34,7 +51,7 @@ def test_what_was_returned_before_does_not_change():
     first = cache.append(random_key_values(7))
     for seed in range(1, 23):
         cache.append(random_key_values(1, seed))
-    torch.testing.assert_close(first, random_key_values(7))
+    torch.testing.assert_close(both(first), both(random_key_values(7)))
 
 
 def test_room_is_moved_rarely():
@@ -56,14 +73,14 @@ def test_room_for_what_is_expected_is_made_once():
 
 
 def test_what_comes_first_is_kept_as_it_is_with_its_gradients():
-    first = KeyValues(*(part.requires_grad_() for part in random_key_values(7)[:2]))
+    first = KeyValues(*(part.requires_grad_() for part in both(random_key_values(7))))
     so_far = KeyValueCache().append(first)
     assert so_far is first
 
 
 def test_the_type_of_numbers_is_kept():
     cache = KeyValueCache()
-    so_far = cache.append(KeyValues(*(part.half() for part in random_key_values(3)[:2])))
+    so_far = cache.append(KeyValues(*(part.half() for part in both(random_key_values(3)))))
     assert so_far.keys.dtype == so_far.values.dtype == torch.float16
 
 
@@ -76,6 +93,6 @@ def test_attending_token_by_token_equals_causal_attention_over_all():
     with torch.no_grad():
         for token in range(x.size(1)):
             new = x[:, token : token + 1]
-            output, weights = attention.attend(new, cache.append(attention.project(new, new)), Mask(causal=True))
+            output, weights = attend(attention, new, cache.append(project(attention, new, new)), Mask(causal=True))
             torch.testing.assert_close(output[:, 0], expected.output[:, token], rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(weights[:, :, 0], expected.weights[:, :, token, : token + 1])

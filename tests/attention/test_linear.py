@@ -14,10 +14,23 @@ from attention_lab.attention.key_values import Cache, KeyValues
 from attention_lab.attention.linear import CHUNK, LinearAttention
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.packing import AttentionMetadata, Packing
 
 B, H, L, S, K = 2, 3, 5, 7, 11
 D = H * K
 LONG = 2 * CHUNK + 13
+
+
+def project(attention, k, v, positions=None):
+    """Keys and values of one padded batch."""
+    return attention.project(k, v, Packing.of([k]), positions)[0]
+
+
+def attend(attention, q, memory, mask, num_keys=None, positions=None, need_weights=True):
+    """What one padded batch attends to."""
+    num_keys = num_keys or memory.keys.size(2)
+    metadata = AttentionMetadata((mask,), Packing.of([q]), Packing(((len(q), num_keys),)), positions)
+    return attention.attend(q, [memory], metadata, need_weights=need_weights)
 
 
 @pytest.fixture(autouse=True)
@@ -94,8 +107,8 @@ def test_projects_like_every_other_attention(attention):
     plain = MultiHeadAttention(D, H)
     plain.load_state_dict(attention.state_dict(), strict=True)
     q, k, v = inputs()
-    memory = plain.project(k, v)
-    mixed, _ = attention.mix(plain.w_q(q).unflatten(-1, (H, K)).transpose(1, 2), memory, None, None, False)
+    memory = project(plain, k, v)
+    mixed, _ = attention.mix(plain.w_q(q).unflatten(-1, (H, K)).transpose(1, 2), memory, Mask(), None, False)
     torch.testing.assert_close(attention(q, k, v).output, plain.w_o(mixed.transpose(1, 2).reshape(B, L, D)))
 
 
@@ -125,7 +138,7 @@ def test_weights_obey_the_mask_and_mix_the_values(attention, mask, num_queries, 
     matrix = (torch.tensor(True) if matrix is None else matrix).expand_as(weights)
     assert ((weights > 0) == matrix).all()
     torch.testing.assert_close(weights.sum(-1), matrix.any(-1).float())
-    mixed = weights @ attention.project(k, v).values
+    mixed = weights @ project(attention, k, v).values
     torch.testing.assert_close(attention.w_o(mixed.transpose(1, 2).flatten(2)), output)
 
 
@@ -136,7 +149,7 @@ def test_a_matrix_closes_edges_on_both_paths(attention, shape, need_weights):
     _, weights = attention(*qkv)
     closed = weights * matrix
     closed = closed / closed.sum(-1, keepdim=True).clamp(min=1e-9)
-    mixed = closed @ attention.project(*qkv[1:]).values
+    mixed = closed @ project(attention, *qkv[1:]).values
     expected = attention.w_o(mixed.transpose(1, 2).flatten(2))
     for mask in (matrix, Mask(allowed=matrix[(None,) * (4 - matrix.dim())])):
         output, given = attention(*qkv, mask, need_weights=need_weights)
@@ -194,7 +207,7 @@ def test_small_features_are_normalised_like_any_other(attention, need_weights):
     # Their products, about 1e-6, would drown in what is often added to the normaliser for safety.
     queries, keys = torch.full((B, H, L, K), -8.0), torch.full((B, H, S, K), -8.0)
     values = torch.randn(B, H, S, K)
-    mixed, _ = attention.mix(queries, KeyValues(keys, values), None, None, need_weights)
+    mixed, _ = attention.mix(queries, KeyValues(keys, values), Mask(), None, need_weights)
     torch.testing.assert_close(mixed, values.mean(dim=2, keepdim=True).expand_as(mixed), rtol=1e-5, atol=1e-5)
 
 
@@ -218,7 +231,8 @@ def test_decoding_in_pieces_equals_causal_attention_over_all(lengths, seed):
     expected = attention(x, x, x, Mask(causal=True), need_weights=False).output
     cache, outputs = attention.new_cache(), []
     for count, piece in enumerate(x.split(lengths, dim=1)):
-        output, weights = attention.attend(piece, cache.append(attention.project(piece, piece)), Mask(causal=True))
+        history, end = cache.append(project(attention, piece, piece)), sum(lengths[: count + 1])
+        output, weights = attend(attention, piece, history, Mask(causal=True), end)
         assert (weights is None) == (count > 0)
         outputs.append(output)
     output = torch.cat(outputs, dim=1)
@@ -237,10 +251,11 @@ def test_decoding_after_padding_equals_causal_attention_over_all(attention, caus
     for length in (11, 1, 1, 6):
         begin, end = end, end + length
         piece = x[:, begin:end]
-        history = cache.append(attention.project(piece, piece), real[:, begin:end])
+        history = cache.append(project(attention, piece, piece), real[:, begin:end])
         # A single query is the last one, so that causal or not is the same to it.
         if length == 1 or causal:
-            output = attention.attend(piece, history, Mask(real[:, :end], causal=causal), need_weights=False).output
+            mask = Mask(real[:, :end], causal=causal)
+            output = attend(attention, piece, history, mask, end, need_weights=False).output
             torch.testing.assert_close(output, expected[:, begin:end], rtol=1e-5, atol=1e-5)
 
 
@@ -249,9 +264,9 @@ def test_what_is_kept_of_earlier_tokens_does_not_grow(attention):
     assert isinstance(cache, Cache)
     sizes = set()
     for _ in range(5):
-        history = cache.append(attention.project(*inputs(1, 1)[:2]))
+        history = cache.append(project(attention, *inputs(1, 1)[:2]))
         assert history.keys.size(2) == history.values.size(2) == 1
-        sizes.add(sum(part.numel() for part in tree_leaves(history.before) if part is not None))
+        sizes.add(sum(part.numel() for part in tree_leaves(getattr(history, "past", None)) if part is not None))
     assert sizes == {0, B * H * K * (K + 1) + B}
 
 
@@ -331,23 +346,23 @@ def test_dropout_is_ignored(need_weights):
     assert torch.equal(attention.train()(*qkv, need_weights=need_weights).output, expected)
 
 
-@pytest.mark.parametrize("mask", [torch.ones(1, 2, dtype=torch.bool), Mask(allowed=torch.ones(1, 2) > 0)])
-def test_refuses_a_matrix_over_tokens_that_are_gone(attention, mask):
+def test_refuses_a_matrix_over_tokens_that_are_gone(attention):
+    mask = Mask(allowed=torch.ones(1, 2) > 0)
     cache, x = attention.new_cache(), torch.randn(B, 1, D)
-    cache.append(attention.project(x, x))
-    history = cache.append(attention.project(x, x))
+    cache.append(project(attention, x, x))
+    history = cache.append(project(attention, x, x))
     with pytest.raises(ValueError, match=r"^mask=\(1, 2\) is a matrix, and the tokens before these are kept only as"):
-        attention.attend(x, history, mask)
+        attend(attention, x, history, mask, 2)
 
 
 def test_refuses_to_hide_what_is_already_in_the_sums(attention):
     cache, x, real = attention.new_cache(), torch.randn(B, 3, D), torch.ones(B, 6, dtype=torch.bool)
-    cache.append(attention.project(x, x))
-    history = cache.append(attention.project(x, x))
-    attention.attend(x, history, Mask(real, causal=True))
+    cache.append(project(attention, x, x))
+    history = cache.append(project(attention, x, x))
+    attend(attention, x, history, Mask(real, causal=True), 6)
     real[1, 0] = False
     with pytest.raises(ValueError, match=r"^mask\.keys=\(2, 6\) hides tokens that are already in the sums; tell"):
-        attention.attend(x, history, Mask(real, causal=True))
+        attend(attention, x, history, Mask(real, causal=True), 6)
 
 
 def test_refuses_what_every_attention_refuses():
@@ -358,4 +373,4 @@ def test_refuses_what_every_attention_refuses():
 
 
 def test_says_what_it_cannot_do():
-    assert set(LinearAttention.unable) == {"bias", "turn"}
+    assert set(LinearAttention.unsupported) == {"bias", "turn", "cached_weights"}

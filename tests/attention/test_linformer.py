@@ -14,10 +14,16 @@ from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.linformer import LinformerAttention
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.packing import Packing
 
 B, H, L, S, K, P = 2, 3, 5, 7, 11, 13
 D = H * K
 MAX_LEN = 19
+
+
+def project(attention, k, v, positions=None):
+    """Keys and values of one padded batch."""
+    return attention.project(k, v, Packing.of([k]), positions)[0]
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +69,7 @@ def paper_attention(q: Tensor, k: Tensor, v: Tensor, e: Tensor, f: Tensor) -> tu
 
 
 def heads_of(attention: LinformerAttention, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    memory = attention.project(k, v)
+    memory = project(attention, k, v)
     return attention.w_q(q).unflatten(-1, (H, K)).transpose(1, 2), memory.keys, memory.values
 
 
@@ -135,13 +141,13 @@ def test_weights_obey_the_mask_and_mix_the_values(attention, mask):
     matrix = (torch.tensor(True) if matrix is None else matrix).expand_as(weights)
     assert ((weights != 0) == matrix).all()
     assert (weights < 0).any()
-    torch.testing.assert_close(joined(attention, weights @ attention.project(*qkv[1:]).values), output)
+    torch.testing.assert_close(joined(attention, weights @ project(attention, *qkv[1:]).values), output)
 
 
 @both_paths
 def test_closing_edges_leaves_the_other_edges_as_they_were(attention, need_weights):
     qkv, allowed = inputs(), torch.rand(B, H, L, S) < 0.6
-    mixed = attention(*qkv).weights.where(allowed, 0.0) @ attention.project(*qkv[1:]).values
+    mixed = attention(*qkv).weights.where(allowed, 0.0) @ project(attention, *qkv[1:]).values
     for mask in (allowed, Mask(allowed=allowed)):
         output = attention(*qkv, mask, need_weights=need_weights).output
         torch.testing.assert_close(output, joined(attention, mixed))
@@ -153,7 +159,7 @@ def test_closing_a_head_silences_it_and_no_other(attention, need_weights):
     queries, keys, values = heads_of(attention, q, k, v)
     allowed = torch.tensor([True, False, True])[None, :, None, None]
     memory = KeyValues(keys, values)
-    whole, _ = attention.mix(queries, memory, None, None, need_weights)
+    whole, _ = attention.mix(queries, memory, Mask(), None, need_weights)
     mixed, _ = attention.mix(queries, memory, Mask(allowed=allowed), None, need_weights)
     assert not mixed[:, 1].any()
     torch.testing.assert_close(mixed[:, ::2], whole[:, ::2])
@@ -261,7 +267,7 @@ def test_refuses_a_source_longer_than_its_mixtures(attention):
 def test_refuses_to_be_causal(attention):
     with pytest.raises(ValueError, match=r"^mask\.causal=True is impossible here: each of its mixtures holds tokens"):
         attention(*inputs(), Mask(causal=True))
-    assert set(attention.unable) == {"causal", "bias", "turn"}
+    assert set(attention.unsupported) == {"causal", "bias", "turn"}
 
 
 @pytest.mark.parametrize("wrap", [lambda m: m, lambda m: Mask(allowed=m), lambda m: Mask(m[:, 0, 0])])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attention_lab.attention.mask import Mask, hiding_padding
+from attention_lab.attention.mask import Mask, as_mask, hiding_padding
 
 
 def spelled_out(mask: Mask, batch: int, num_queries: int, num_keys: int) -> Tensor:
@@ -100,5 +100,24 @@ def test_the_number_of_visible_keys_is_that_of_the_matrix(keys, causal, num_quer
     visible = mask.num_visible(num_queries, 5, torch.device("cpu"))
     matrix = mask.matrix(num_queries, 5)
     spelled = torch.ones(1, 1, 1, 5, dtype=torch.bool) if matrix is None else matrix
-    expected = spelled.expand(2, 1, num_queries, 5).sum(dim=-1)[:, 0]
-    assert torch.equal(visible.expand(2, num_queries), expected)
+    expected = spelled.expand(2, 1, num_queries, 5).sum(dim=-1)
+    assert torch.equal(visible.expand(2, 1, num_queries), expected)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 3, 1, 1), (4, 5), (1, 1, 1, 5)])
+def test_keys_that_a_matrix_hides_are_not_visible(shape):
+    allowed, real = torch.rand(shape) < 0.5, torch.rand(2, 5) < 0.7
+    mask = Mask(real, causal=True).narrowed(allowed)
+    expected = (Mask(real, causal=True).matrix(4, 5) & allowed).expand(2, 3, 4, 5).sum(dim=-1)
+    assert torch.equal(mask.num_visible(4, 5, torch.device("cpu")).expand(2, 3, 4), expected)
+
+
+def test_what_callers_give_becomes_a_description():
+    mask, real = Mask(causal=True), torch.rand(2, 5) < 0.5
+    assert as_mask(mask, 5) is mask
+    assert as_mask(None, 5) == Mask()
+    assert torch.equal(as_mask(real[:, None, None], 5).keys, real)
+    for matrix in (real[:, None, :, None], torch.rand(5, 5) < 0.5, torch.tensor([True])):
+        described = as_mask(matrix, 5)
+        assert described.keys is None
+        assert torch.equal(described.allowed.expand(2, 1, 5, 5), matrix.expand(2, 1, 5, 5))

@@ -9,10 +9,23 @@ from torch import Tensor, nn
 
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.packing import AttentionMetadata, Packing
 from tests.articles import ArticleMultiHeadAttention, FirstArticleMultiHeadAttention
 
 B, H, L, S, K = 2, 3, 5, 7, 11
 D = H * K
+
+
+def project(attention, k, v, positions=None):
+    """Keys and values of one padded batch."""
+    return attention.project(k, v, Packing.of([k]), positions)[0]
+
+
+def attend(attention, q, memory, mask, num_keys=None, positions=None, need_weights=True):
+    """What one padded batch attends to."""
+    num_keys = num_keys or memory.keys.size(2)
+    metadata = AttentionMetadata((mask,), Packing.of([q]), Packing(((len(q), num_keys),)), positions)
+    return attention.attend(q, [memory], metadata, need_weights=need_weights)
 
 
 @pytest.fixture(autouse=True)
@@ -239,7 +252,7 @@ def test_dropout_acts_in_training_only(need_weights, mask):
 def test_projecting_first_gives_the_same(attention):
     q, k, v = inputs()
     mask = Mask(padding())
-    torch.testing.assert_close(attention.attend(q, attention.project(k, v), mask), attention(q, k, v, mask))
+    torch.testing.assert_close(attend(attention, q, project(attention, k, v), mask), attention(q, k, v, mask))
 
 
 @both_paths
@@ -316,6 +329,6 @@ def test_scores_that_are_scaled_decode_with_a_cache_as_they_are_read(setting):
     cache = attention.new_cache()
     for end in range(1, S + 1):
         new = x[:, end - 1 : end]
-        history = cache.append(attention.project(new, new))
-        output = attention.attend(new, history, Mask(causal=True)).output
+        history = cache.append(project(attention, new, new))
+        output = attend(attention, new, history, Mask(causal=True)).output
         torch.testing.assert_close(output[:, 0], expected[:, end - 1], rtol=1e-4, atol=1e-5)

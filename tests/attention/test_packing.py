@@ -1,5 +1,7 @@
 """Several batches as one row: what goes in comes out, and nobody sees another batch."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,12 +11,17 @@ from attention_lab.attention.flash import FlashAttention
 from attention_lab.attention.grouped_query import GroupedQueryAttention
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.linear import LinearAttention
+from attention_lab.attention.linformer import LinformerAttention
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.attention.packing import PackedMask, Packing
+from attention_lab.attention.packing import AttentionMetadata, Packing
 from attention_lab.attention.sliding_window import SlidingWindowAttention
 from attention_lab.positions.alibi import ALiBi
-from attention_lab.positions.position import Placed
+from attention_lab.positions.coordinates import from_start
+from attention_lab.positions.none import NoPositionalEncoding
+from attention_lab.positions.position import Position, QueryKeyPositions
+from attention_lab.positions.relative_t5 import RelativeT5
+from attention_lab.positions.rotary import RotaryPosition
 
 SHAPES = ((3, 2), (1, 5), (4, 7))
 
@@ -63,18 +70,57 @@ def test_batches_of_other_shapes_are_refused() -> None:
         Packing(SHAPES).pack([torch.zeros(3, 2)])
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("extras", [{}, {"scalable_softmax": True, "qk_norm": True}], ids=["plain", "scaled"])
-def test_packed_attention_is_attention_batch_by_batch(causal: bool, extras: dict[str, bool]) -> None:
+def test_a_batch_of_one_part_is_its_own_row() -> None:
+    batch = batches()[0]
+    packing = Packing.of([batch])
+    assert packing.pack([batch]) is batch
+    assert packing.unpack(batch)[0] is batch
+    # Coordinates that all rows share stay one row.
+    shared = torch.arange(2)[None]
+    assert packing.pack([shared]) is shared
+
+
+def test_heads_are_unpacked_without_a_copy() -> None:
+    packing = Packing.of(batches())
+    heads = packing.pack(batches()).unflatten(-1, (3, 4)).transpose(1, 2)
+    for unpacked, batch in zip(packing.unpack(heads, heads=True), batches(), strict=True):
+        torch.testing.assert_close(unpacked, batch.unflatten(-1, (3, 4)).transpose(1, 2), rtol=0, atol=0)
+        assert unpacked.untyped_storage().data_ptr() == heads.untyped_storage().data_ptr()
+
+
+KINDS = {
+    "full": (partial(MultiHeadAttention, 12, 3, 0.0), (False, True)),
+    "scaled": (partial(MultiHeadAttention, 12, 3, 0.0, scalable_softmax=True, qk_norm=True), (False, True)),
+    "grouped": (partial(GroupedQueryAttention, 12, 2, 0.0, num_kv_heads=1), (False, True)),
+    "flash": (partial(FlashAttention, 12, 3, 0.0), (False, True)),
+    "linear": (partial(LinearAttention, 12, 3, 0.0), (False, True)),
+    "window": (partial(SlidingWindowAttention, 12, 3, 0.0, window=2, num_global=1), (False, True)),
+    "linformer": (partial(LinformerAttention, 12, 3, 0.0, num_projected=2, max_len=7), (False,)),
+    "mixed": (partial(ConvMixedAttention, 12, 2, 0.0, kernel_size=3), (False,)),
+}
+CODES = {"none": NoPositionalEncoding, "rotary": RotaryPosition, "alibi": ALiBi, "t5": RelativeT5}
+CELLS = [(kind, causal, code) for kind, (_, forms) in KINDS.items() for causal in forms for code in CODES]
+
+
+@pytest.mark.parametrize(("kind", "causal", "code"), CELLS)
+def test_packed_attention_is_attention_batch_by_batch(kind: str, causal: bool, code: str) -> None:
     torch.manual_seed(1)
-    attention = MultiHeadAttention(12, 3, 0.0, **extras)
+    attention = KINDS[kind][0]()
+    position: Position = CODES[code](12, num_heads=attention.num_heads, causal=causal)
+    if set(position.requires) & set(attention.unsupported):
+        pytest.skip("cannot be")
     packing = Packing(SHAPES)
-    masks = tuple(Mask(real, causal) for real in real_tokens())
-    row = packing.pack(batches())
-    packed = attention(row, row, row, PackedMask(packing, packing, masks))
+    masks = [Mask(real, causal) for real in real_tokens()]
+    places = [from_start(real) for real in real_tokens()]
+    row, here = packing.pack(batches()), packing.pack(places)
+    positions = QueryKeyPositions(position, here, here)
+    memory = attention.project(row, row, packing, positions)
+    packed = attention.attend(row, memory, AttentionMetadata(masks, packing, packing, positions), need_weights=False)
     assert packed.weights is None
-    for output, batch, mask in zip(packing.unpack(packed.output), batches(), masks, strict=True):
-        torch.testing.assert_close(output, attention(batch, batch, batch, mask).output)
+    for output, batch, mask, place in zip(packing.unpack(packed.output), batches(), masks, places, strict=True):
+        own = QueryKeyPositions(position, place, place)
+        expected = attention(batch, batch, batch, mask, positions=own, need_weights=False).output
+        torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_queries_and_keys_may_lie_in_rows_of_their_own() -> None:
@@ -82,10 +128,10 @@ def test_queries_and_keys_may_lie_in_rows_of_their_own() -> None:
     attention = MultiHeadAttention(12, 3, 0.0)
     queries, keys = Packing(((3, 4), (1, 1), (4, 2))), Packing(SHAPES)
     asking = [torch.randn(*shape, 12) for shape in queries.shapes]
-    memory = attention.project(keys.pack(batches()), keys.pack(batches()))
-    assert isinstance(memory, KeyValues)
+    memory = attention.project(keys.pack(batches()), keys.pack(batches()), keys)
+    assert all(isinstance(part, KeyValues) for part in memory)
     masks = tuple(Mask(real) for real in real_tokens())
-    packed = attention.attend(queries.pack(asking), memory, PackedMask(queries, keys, masks)).output
+    packed = attention.attend(queries.pack(asking), memory, AttentionMetadata(masks, queries, keys)).output
     for output, q, kv, mask in zip(queries.unpack(packed), asking, batches(), masks, strict=True):
         torch.testing.assert_close(output, attention(q, kv, kv, mask).output)
 
@@ -93,39 +139,20 @@ def test_queries_and_keys_may_lie_in_rows_of_their_own() -> None:
 def test_each_query_counts_the_keys_of_its_own_batch() -> None:
     packing = Packing(SHAPES)
     masks = (Mask(causal=True), Mask(real_tokens()[1]), Mask(real_tokens()[2]))
-    visible = PackedMask(packing, packing, masks).num_visible(39, 39, torch.device("cpu"))
-    assert visible.tolist() == [[1, 2] * 3 + [3] * 5 + [7] * 7 + [3] * 7 + [1] * 7 + [7] * 7]
+    visible = AttentionMetadata(masks, packing, packing).num_visible(torch.device("cpu"))
+    assert visible.tolist() == [[[1, 2] * 3 + [3] * 5 + [7] * 7 + [3] * 7 + [1] * 7 + [7] * 7]]
 
 
-def test_interventions_are_not_packed() -> None:
-    mask = PackedMask(Packing(SHAPES), Packing(SHAPES), (Mask(),) * 3)
-    assert mask.closing(None) is mask
-    with pytest.raises(ValueError, match="batch by batch"):
-        mask.closing(torch.ones(1, dtype=torch.bool))
-
-
-def test_a_bias_which_belongs_to_pairs_is_not_packed() -> None:
-    attention, packing = MultiHeadAttention(12, 3, 0.0), Packing(SHAPES)
-    row, ranks = packing.pack(batches()), packing.pack([torch.arange(length)[None] for _, length in SHAPES])
-    placed = Placed(ALiBi(12, num_heads=3), ranks, ranks)
-    with pytest.raises(ValueError, match=r"ALiBi .*not packed"):
-        attention(row, row, row, PackedMask(packing, packing, (Mask(),) * 3), placed=placed)
-
-
-def test_a_kind_packs_only_where_it_says_so_itself() -> None:
-    class Silent(GroupedQueryAttention):
-        pass
-
-    class Saying(Silent):
-        packs = True
-
-    kinds = (MultiHeadAttention, GroupedQueryAttention, FlashAttention, Saying)
-    assert all(kind.packs for kind in kinds)
-    assert not any(kind.packs for kind in (Silent, ConvMixedAttention, LinearAttention, SlidingWindowAttention))
-
-
-def test_what_runs_from_token_to_token_refuses_to_be_packed() -> None:
-    attention, packing = ConvMixedAttention(12, 2, 0.0, kernel_size=3), Packing(SHAPES)
-    row = packing.pack(batches())
-    with pytest.raises(ValueError, match="cannot be packed"):
-        attention(row, row, row, PackedMask(packing, packing, (Mask(),) * 3))
+def test_an_intervention_closes_edges_and_leaves_sharpness_as_it_was() -> None:
+    torch.manual_seed(1)
+    attention, batch = MultiHeadAttention(12, 3, 0.0, scalable_softmax=True), batches()[2]
+    metadata = AttentionMetadata.of_batch(Mask(), batch, batch)
+    assert metadata.with_intervention({("self", 0): torch.tensor(False)}, "self", 1) is metadata
+    allowed = torch.rand(4, 3, 7, 7) < 0.7
+    cut = metadata.with_intervention({("self", 1): allowed}, "self", 1)
+    assert torch.equal(cut.num_visible(batch.device), metadata.num_visible(batch.device))
+    memory = attention.project(batch, batch, metadata.keys)
+    whole, left = (attention.attend(batch, memory, each).weights for each in (metadata, cut))
+    assert whole is not None
+    kept = whole * allowed
+    torch.testing.assert_close(left, kept / kept.sum(dim=-1, keepdim=True).clamp(min=1e-9))

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from attention_lab.attention.window_blocks import SMALLEST
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -14,13 +15,13 @@ from transformers.models.longformer.modeling_longformer import LongformerSelfAtt
 from attention_lab.attention.key_values import KeyValueCache, KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.packing import AttentionMetadata, Packing
 from attention_lab.attention.sliding_window import SlidingWindowAttention
-from attention_lab.attention.window_blocks import SMALLEST
-from attention_lab.attention.window_cache import Earlier, WindowCache
-from attention_lab.positions.absent import NoPosition
+from attention_lab.attention.window_cache import WindowCache, WindowKeyValues
 from attention_lab.positions.alibi import ALiBi
 from attention_lab.positions.coordinates import from_start
-from attention_lab.positions.position import Placed, Position
+from attention_lab.positions.none import NoPositionalEncoding
+from attention_lab.positions.position import Position, QueryKeyPositions
 from attention_lab.positions.relative_t5 import RelativeT5
 from attention_lab.positions.rotary import RotaryPosition
 
@@ -30,7 +31,19 @@ D = H * K
 LENGTHS = [1, 5, 37, 97]
 WINDOWS = [1, 11, 41, 101]
 PADDINGS = ["none", "right", "left", "both", "holes", "all"]
-POSITIONS = [None, NoPosition, ALiBi, RelativeT5, RotaryPosition]
+POSITIONS = [None, NoPositionalEncoding, ALiBi, RelativeT5, RotaryPosition]
+
+
+def project(attention, k, v, positions=None):
+    """Keys and values of one padded batch."""
+    return attention.project(k, v, Packing.of([k]), positions)[0]
+
+
+def attend(attention, q, memory, mask, num_keys=None, positions=None, need_weights=True):
+    """What one padded batch attends to."""
+    num_keys = num_keys or memory.keys.size(2)
+    metadata = AttentionMetadata((mask,), Packing.of([q]), Packing(((len(q), num_keys),)), positions)
+    return attention.attend(q, [memory], metadata, need_weights=need_weights)
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +91,11 @@ def equivalent(length: int, window: int, num_global: int, real: Tensor | None, c
     return matrix.tril() if causal else matrix
 
 
-def placed_at(position: Position | None, real: Tensor | None, length: int) -> Placed | None:
+def placed_at(position: Position | None, real: Tensor | None, length: int) -> QueryKeyPositions | None:
     if position is None:
         return None
     here = torch.arange(length)[None] if real is None else from_start(real)
-    return Placed(position, here, here)
+    return QueryKeyPositions(position, here, here)
 
 
 def code(kind: type[Position] | None, causal: bool) -> Position | None:
@@ -105,7 +118,7 @@ def compare(length, window, num_global, padding, causal, kind):
     learned = [] if position is None else list(position.parameters())
     results = []
     for attention, mask in ((ours, Mask(real, causal)), (full, matrix)):
-        output = attention(x, x, x, mask, need_weights=False, placed=placed).output
+        output = attention(x, x, x, mask, need_weights=False, positions=placed).output
         loss = (output - wanted).square().mean()
         inputs = [x, *attention.parameters(), *learned]
         results.append((output, torch.autograd.grad(loss, inputs, materialize_grads=True)))
@@ -172,12 +185,12 @@ def test_weights_are_the_map_behind_the_same_output(kind, padding, causal):
     placed = placed_at(code(kind, causal), real, length)
     x = torch.randn(B, length, D)
     mask = Mask(real, causal)
-    output, weights = ours(x, x, x, mask, placed=placed)
-    expected = full(x, x, x, equivalent(length, window, num_global, real, causal), placed=placed)
+    output, weights = ours(x, x, x, mask, positions=placed)
+    expected = full(x, x, x, equivalent(length, window, num_global, real, causal), positions=placed)
     torch.testing.assert_close((output, weights), tuple(expected), rtol=1e-5, atol=1e-5)
-    mixed = weights @ ours.project(x, x, placed).values
+    mixed = weights @ project(ours, x, x, placed).values
     torch.testing.assert_close(ours.w_o(mixed.transpose(1, 2).flatten(2)), output)
-    fast = ours(x, x, x, mask, need_weights=False, placed=placed)
+    fast = ours(x, x, x, mask, need_weights=False, positions=placed)
     assert fast.weights is None
     torch.testing.assert_close(fast.output, output, rtol=1e-5, atol=1e-5)
 
@@ -239,11 +252,11 @@ def pieces(attention, x, lengths, cache, real=None, position=None, need_weights=
     for new in x.split(lengths, dim=1):
         start, end = end, end + new.size(1)
         here, so_far = coordinates[:, start:end], coordinates[:, :end]
-        projected = attention.project(new, new, position and Placed(position, here, here))
+        projected = project(attention, new, new, position and QueryKeyPositions(position, here, here))
         memory = cache.append(projected)
         mask = Mask(None if real is None else real[:, :end], causal=True)
-        placed = position and Placed(position, here, so_far)
-        output, weights = attention.attend(new, memory, mask, need_weights=need_weights, placed=placed)
+        placed = position and QueryKeyPositions(position, here, so_far)
+        output, weights = attend(attention, new, memory, mask, end, positions=placed, need_weights=need_weights)
         outputs.append(output)
         if weights is not None:
             assert weights.shape == (B, H, new.size(1), end)
@@ -268,7 +281,7 @@ def test_decoding_in_pieces_equals_the_whole(lengths, window, num_global, kind, 
     ours, _ = pair(window, num_global)
     position = code(kind, causal=True)
     x = torch.randn(B, 43, D)
-    whole = ours(x, x, x, Mask(causal=True), placed=placed_at(position, None, 43))
+    whole = ours(x, x, x, Mask(causal=True), positions=placed_at(position, None, 43))
     output, weights = pieces(ours, x, lengths, ours.new_cache(), position=position, need_weights=need_weights)
     torch.testing.assert_close(output, whole.output, rtol=1e-5, atol=1e-5)
     if need_weights:
@@ -283,7 +296,7 @@ def test_decoding_in_pieces_knows_which_tokens_are_real(lengths, padding, num_gl
     ours, _ = pair(7, num_global)
     real, position = real_tokens(padding, 43), code(ALiBi, causal=True)
     x = torch.randn(B, 43, D)
-    whole = ours(x, x, x, Mask(real, causal=True), placed=placed_at(position, real, 43))
+    whole = ours(x, x, x, Mask(real, causal=True), positions=placed_at(position, real, 43))
     output, _ = pieces(ours, x, lengths, ours.new_cache(), real, position)
     torch.testing.assert_close(output, whole.output, rtol=1e-5, atol=1e-5)
 
@@ -292,7 +305,7 @@ def test_a_cache_that_keeps_everything_gives_the_same():
     ours, _ = pair(7, 3)
     real, position = real_tokens("left", 43), code(RelativeT5, causal=True)
     x = torch.randn(B, 43, D)
-    whole = ours(x, x, x, Mask(real, causal=True), placed=placed_at(position, real, 43)).output
+    whole = ours(x, x, x, Mask(real, causal=True), positions=placed_at(position, real, 43)).output
     with torch.no_grad():
         output, _ = pieces(ours, x, SPLITS["pieces of all sizes"], KeyValueCache(), real, position)
     torch.testing.assert_close(output, whole, rtol=1e-5, atol=1e-5)
@@ -313,10 +326,10 @@ def test_the_cache_holds_no_more_than_first_and_last_tokens():
     for token in range(501, 1009):
         one = everything[:, :, token : token + 1]
         memory = cache.append(KeyValues(one, -one))
-        held = (*memory[:2], *memory.before[:2])
+        held = (memory.keys, memory.values, memory.first.keys, memory.first.values)
         assert memory.keys.flatten().tolist() == list(range(token - window, token + 1))
-        assert memory.before.keys.flatten().tolist() == [0, 1, 2]
-        assert memory.before.length == token - window
+        assert memory.first.keys.flatten().tolist() == [0, 1, 2]
+        assert memory.num_before == token - window
         assert max(part.untyped_storage().nbytes() for part in held) <= (window + 1) * everything.element_size()
     assert cache.length == 1009
 
@@ -329,8 +342,8 @@ def test_what_the_cache_returned_before_does_not_change():
         cache.append(KeyValues(torch.full((1, 1, 1, 1), float(number)), torch.ones(1, 1, 1, 1)))
     assert first.keys.flatten().tolist() == [1]
     assert second.keys.flatten().tolist() == [1, 2]
-    assert isinstance(second.before, Earlier)
-    assert second.before.keys.flatten().tolist() == [1, 2]
+    assert isinstance(second, WindowKeyValues)
+    assert second.first.keys.flatten().tolist() == [1, 2]
 
 
 def test_gradients_flow_through_what_the_cache_keeps():
@@ -396,11 +409,11 @@ def largest(length: int, causal: bool, kind: type[Position] | None, need_weights
     attention = SlidingWindowAttention(D, H, 0.1, window=7, num_global=3)
     position = code(kind, causal)
     here = torch.arange(length)[None]
-    placed = position and Placed(position, here, here)
+    placed = position and QueryKeyPositions(position, here, here)
     x = torch.randn(1, length, D, requires_grad=True)
     real = torch.ones(1, length, dtype=torch.bool)
     with Largest() as made:
-        output = attention(x, x, x, Mask(real, causal), need_weights=need_weights, placed=placed).output
+        output = attention(x, x, x, Mask(real, causal), need_weights=need_weights, positions=placed).output
         output.square().sum().backward()
     return made.numel
 
@@ -432,8 +445,8 @@ def test_half_precision_stays_close_and_finite(kind, dtype, tolerance, causal):
     real = real_tokens("all", length)
     placed = placed_at(code(kind, causal), real, length)
     x = torch.randn(B, length, D).to(dtype)
-    expected = full(*[x.float()] * 3, equivalent(length, 5, 2, real, causal), placed=placed).output
-    output = ours.to(dtype)(x, x, x, Mask(real, causal), need_weights=False, placed=placed).output
+    expected = full(*[x.float()] * 3, equivalent(length, 5, 2, real, causal), positions=placed).output
+    output = ours.to(dtype)(x, x, x, Mask(real, causal), need_weights=False, positions=placed).output
     assert output.dtype == dtype
     torch.testing.assert_close(output.float(), expected, rtol=tolerance, atol=tolerance)
     output.float().square().sum().backward()
@@ -446,7 +459,7 @@ def test_queries_without_a_key_get_the_output_bias():
     for kind in (None, ALiBi):
         real = real_tokens("all", 31)
         placed = placed_at(code(kind, causal=False), real, 31)
-        output = ours(x, x, x, Mask(real), need_weights=False, placed=placed).output
+        output = ours(x, x, x, Mask(real), need_weights=False, positions=placed).output
         torch.testing.assert_close(output[2], ours.w_o.bias.expand(31, D))
 
 
@@ -478,7 +491,7 @@ def test_dropout_drops_weights_in_training_only(mask):
 )
 def test_refuses_two_sequences(num_queries, num_keys, mask, need_weights):
     ours, _ = pair(5, 2)
-    assert "cross" in ours.unable
+    assert "cross" in ours.unsupported
     queries, keys = torch.randn(B, num_queries, D), torch.randn(B, num_keys, D)
     with pytest.raises(ValueError, match=rf"^{num_queries} queries and {num_keys} keys .* self-attention only.*LED"):
         ours(queries, keys, keys, mask, need_weights=need_weights)

@@ -26,9 +26,9 @@ from attention_lab.evaluation.scoring import test_scores as score
 from attention_lab.metrics.alignment import Head
 from attention_lab.metrics.sequence import token_loss
 from attention_lab.models.decoder_only import DecoderOnly
-from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.encoder_only import EncoderOnly
+from attention_lab.models.inference import greedy_decode
 from attention_lab.models.model import ModelOutput, SequenceModel
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.runs.trained import Trained

@@ -7,11 +7,17 @@ from torch import Tensor, nn
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.attention.packing import AttentionMetadata, Packing
 from attention_lab.models.blocks import DecoderBlock, TransformerBlock
 from tests.articles import ArticleTransformerBlock
 
 B, H, L, S, K, D_FF = 2, 3, 7, 11, 5, 19
 D = H * K
+
+
+def project(attention, k, v, positions=None):
+    """Keys and values of one padded batch."""
+    return attention.project(k, v, Packing.of([k]), positions)[0]
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +62,18 @@ def as_in_pytorch(block: nn.Module, attentions: dict[str, str]) -> dict[str, Ten
     return state
 
 
+def decoded(block, x, history, memory, mask=None, need_weights=True):
+    """What a decoder layer makes of one padded batch."""
+    queries, keys, sources = Packing.of([x]), *(Packing(((len(x), part.keys.size(2)),)) for part in (history, memory))
+    to_history = AttentionMetadata((Mask(causal=True),), queries, keys)
+    to_memory = AttentionMetadata((mask or Mask(),), queries, sources)
+    needed = {"need_weights": need_weights, "need_self_weights": need_weights}
+    return block(x, [history], [memory], to_history, to_memory, **needed)
+
+
 def decode(block: DecoderBlock, x: Tensor, memory: Tensor, mask: Mask | None = None, need_weights: bool = True):
-    history, read = block.self_attn.project(x, x), block.cross_attn.project(memory, memory)
-    return block(x, history, read, mask, need_weights=need_weights)
+    history, read = project(block.self_attn, x, x), project(block.cross_attn, memory, memory)
+    return decoded(block, x, history, read, mask, need_weights)
 
 
 def padding(length: int) -> Tensor:
@@ -151,8 +166,8 @@ def test_the_last_tokens_with_their_history_get_what_all_tokens_get(decoder_bloc
     x, memory = torch.randn(B, L, D), torch.randn(B, S, D)
     mask = Mask(padding(S))
     everything = decode(decoder_block, x, memory, mask)
-    history, read = decoder_block.self_attn.project(x, x), decoder_block.cross_attn.project(memory, memory)
-    tail = decoder_block(x[:, -last:], history, read, mask, need_weights=need_weights)
+    history, read = project(decoder_block.self_attn, x, x), project(decoder_block.cross_attn, memory, memory)
+    tail = decoded(decoder_block, x[:, -last:], history, read, mask, need_weights)
     torch.testing.assert_close(tail.output, everything.output[:, -last:], rtol=1e-5, atol=1e-5)
     if need_weights:
         torch.testing.assert_close(tail.self_weights, everything.self_weights[:, :, -last:])
@@ -214,9 +229,9 @@ def test_the_decoders_two_attentions_share_no_weights(decoder_block):
 
 def test_keys_and_values_are_not_mixed_up(decoder_block):
     x, memory = torch.randn(B, L, D), torch.randn(B, S, D)
-    history, read = decoder_block.self_attn.project(x, x), decoder_block.cross_attn.project(memory, memory)
-    _, own, cross = decoder_block(x, history, read)
-    _, same_own, same_cross = decoder_block(x, history, KeyValues(read.keys, 2 * read.values))
+    history, read = project(decoder_block.self_attn, x, x), project(decoder_block.cross_attn, memory, memory)
+    _, own, cross = decoded(decoder_block, x, history, read)
+    _, same_own, same_cross = decoded(decoder_block, x, history, KeyValues(read.keys, 2 * read.values))
     torch.testing.assert_close((same_own, same_cross), (own, cross))
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.models.decoding import greedy_decode
 from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.models.inference import greedy_decode
 from attention_lab.models.model import ModelOutput, SequenceModel
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attention_lab.attention.linear import LinearAttention
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.models.encoder_decoder import PACKED_PARTS, EncoderDecoder
-from attention_lab.positions.alibi import ALiBi
+from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.models.transformer import PACKED_PARTS
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import BOS, FIRST_SYMBOL, PAD
 
@@ -338,21 +337,28 @@ def test_packed_batches_may_have_more_tokens_than_a_sequence(model):
     sources, targets = [ragged_source(), random_source(5)], [random_target(6), random_target(11)]
     sources[1][0] = PAD
     assert B * (S + 5) > MAX_LEN
-    packed = model.packed_logits(sources, targets)
+    packed = model.logits(sources, targets)
     said = [model(*batch).logits for batch in zip(sources, targets, strict=True)]
     close(packed, torch.cat([logits.flatten(0, 1) for logits in said])[None])
 
 
 def test_batches_are_cut_into_more_parts_where_these_are_packed():
     assert build().batch_parts == PACKED_PARTS
-    assert build(attention=LinearAttention).batch_parts < PACKED_PARTS
-    assert build(position=ALiBi).batch_parts < PACKED_PARTS
+
+
+@pytest.mark.parametrize(
+    "asked", [{"need_weights": True}, {"intervention": {("decoder_cross", 0): torch.tensor(True)}}]
+)
+def test_weights_and_interventions_belong_to_one_batch(model, asked):
+    batch = [random_source(), random_source()], [random_target(), random_target()]
+    with pytest.raises(ValueError, match="belong to a batch of one part, and there are 2"):
+        model(*batch, **asked)
 
 
 def test_refuses_a_packed_sequence_longer_than_its_positions(model):
     for sources, targets in (([S, 31], [T, T]), ([S, S], [31, T])):
-        with pytest.raises(ValueError, match=r"31 tokens .*29 positions"):
-            model.packed_logits(list(map(random_source, sources)), list(map(random_target, targets)))
+        with pytest.raises(ValueError, match=r"31 tokens .*max_len=29"):
+            model.logits(list(map(random_source, sources)), list(map(random_target, targets)))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attention_lab.models.decoding import greedy_decode
+from attention_lab.models.inference import greedy_decode
 from attention_lab.models.recurrent import Cell, RecurrentSeq2Seq, read, recurrent_layers
-from attention_lab.positions.position import UNLIMITED
+from attention_lab.positions.coordinates import UNLIMITED
 from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD
 
 B, LAYERS, D, S, T, V = 3, 2, 17, 11, 13, 23

@@ -13,9 +13,9 @@ from attention_lab.evaluation.ablation import all_heads, head_means, silenced
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.scoring import head_scores
 from attention_lab.metrics.alignment import Head
-from attention_lab.models.decoding import greedy_decode
+from attention_lab.models.inference import greedy_decode
 from attention_lab.models.recurrent_attention import LSTMWithAttention
-from attention_lab.positions.position import UNLIMITED
+from attention_lab.positions.coordinates import UNLIMITED
 from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD
 
 B, LAYERS, HALF, S, T, V = 3, 2, 17, 11, 13, 23

@@ -49,7 +49,10 @@ def test_eos_comes_last_from_either_end(length):
         assert sorted(counted[0].tolist()) == list(range(length))
 
 
-@pytest.mark.parametrize("ruler", [Ruler(), Ruler(marks=torch.tensor([[0, 1, 2]])), Ruler(gap=torch.tensor([[1]]))])
+@pytest.mark.parametrize(
+    "ruler",
+    [Ruler(), Ruler(marks=torch.tensor([[0, 1, 2]])), Ruler(gap=torch.tensor([[1]]), tokens=torch.tensor([[1]]))],
+)
 def test_a_row_of_nothing_but_padding_stays_at_zero(ruler):
     real = torch.tensor([[False, False]])
     assert num_symbols(real).tolist() == [[0]]
@@ -64,5 +67,7 @@ def test_a_ruler_with_marks_keeps_equal_ranks_equal_and_mirrors_negative_ones():
 
 
 def test_a_ruler_with_gaps_stretches():
-    ruler = Ruler(gap=torch.tensor([[3], [1]]))
+    ruler = Ruler(gap=torch.tensor([[3], [1]]), tokens=torch.tensor([[3], [7]]))
     assert ruler.at(torch.tensor([[-1, 0, 2]])).tolist() == [[-3, 0, 6], [-1, 0, 2]]
+    # More tokens than were expected follow at 1, on either side.
+    assert ruler.at(torch.tensor([[-4, 3, 5]])).tolist() == [[-8, 7, 9], [-4, 3, 5]]

@@ -9,7 +9,7 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.positions.position import Placed
+from attention_lab.positions.position import QueryKeyPositions
 from attention_lab.positions.relative_t5 import RelativeT5
 
 B, H, K, L = 2, 3, 5, 41
@@ -46,8 +46,8 @@ def test_attention_with_it_is_t5s_on_shared_weights(causal, need_weights):
         x, places = torch.randn(B, L, D), torch.arange(L)[None]
         future = torch.full((L, L), torch.finfo(torch.float32).min).triu(1)[None, None] if causal else None
         expected = theirs(x, mask=future)[0]
-        placed = Placed(position, places, places)
-        found = ours(x, x, x, Mask(causal=causal), placed=placed, need_weights=need_weights).output
+        placed = QueryKeyPositions(position, places, places)
+        found = ours(x, x, x, Mask(causal=causal), positions=placed, need_weights=need_weights).output
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -4,22 +4,29 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attention_lab.models.decoder_only import DecoderOnly
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.models.encoder_only import EncoderOnly
+from attention_lab.positions.alibi import ALiBi
+from attention_lab.positions.learned import LearnedPosition
+from attention_lab.positions.none import NoPositionalEncoding
 from attention_lab.positions.position import Position
-from attention_lab.positions.sampling import PositionSampling, ruler_for
+from attention_lab.positions.relative_t5 import RelativeT5
+from attention_lab.positions.rotary import RotaryPosition
+from attention_lab.positions.sampling import PositionSampling
 from attention_lab.positions.sinusoidal import PositionalEncoding
+from attention_lab.positions.two_ended_rotary import TwoEndedRotary
 from attention_lab.tasks.vocabulary import BOS, EOS, PAD
 
 MODELS = (EncoderDecoder, DecoderOnly, EncoderOnly)
 
 
-def whole(rows: int, length: int) -> torch.Tensor:
-    return torch.ones(rows, length, dtype=torch.bool)
+def equal(rows: int, length: int) -> torch.Tensor:
+    """As many tokens in every row."""
+    return torch.full((rows, 1), length)
 
 
 @given(rows=st.integers(1, 5), length=st.integers(1, 23), more=st.integers(0, 1000), seed=st.integers(0, 10**6))
@@ -27,7 +34,7 @@ def whole(rows: int, length: int) -> torch.Tensor:
 def test_drawn_coordinates_are_distinct_rising_and_in_range(distribution, rows, length, more, seed):
     torch.manual_seed(seed)
     highest = max(2, length + more)
-    marks = PositionSampling(highest, distribution).drawn(whole(rows, length), length).marks
+    marks = PositionSampling(highest, distribution).drawn(equal(rows, length), length).marks
     assert marks is not None
     assert marks.shape == (rows, length)
     assert ((marks >= 0) & (marks < highest)).all()
@@ -35,14 +42,14 @@ def test_drawn_coordinates_are_distinct_rising_and_in_range(distribution, rows, 
 
 
 def test_as_many_coordinates_as_tokens_are_all_of_them():
-    marks = PositionSampling(7).drawn(whole(3, 7), 7).marks
+    marks = PositionSampling(7).drawn(equal(3, 7), 7).marks
     assert marks is not None
     assert marks.tolist() == [list(range(7))] * 3
 
 
 def test_uniform_subsets_reach_everywhere_alike():
     torch.manual_seed(0)
-    marks = PositionSampling(1000, "uniform").drawn(whole(20000, 4), 4).marks
+    marks = PositionSampling(1000, "uniform").drawn(equal(20000, 4), 4).marks
     assert marks is not None
     # The i-th of n sorted uniform numbers is on average at (i + 1) / (n + 1) of the range.
     torch.testing.assert_close(
@@ -52,7 +59,7 @@ def test_uniform_subsets_reach_everywhere_alike():
 
 def test_log_uniform_ranges_occur_at_every_scale_alike():
     torch.manual_seed(0)
-    marks = PositionSampling(2**14, "log_uniform").drawn(whole(20000, 4), 4).marks
+    marks = PositionSampling(2**14, "log_uniform").drawn(equal(20000, 4), 4).marks
     assert marks is not None
     last = marks[:, -1]
     # The range is log-uniform from 4 to 2^14: a twelfth of them lies in every doubling, the last mark a bit below it.
@@ -61,17 +68,14 @@ def test_log_uniform_ranges_occur_at_every_scale_alike():
 
 
 @pytest.mark.parametrize("distribution", ["uniform", "log_uniform"])
-@pytest.mark.parametrize(("more", "num_targets"), [(0, 5), (9, 14), (0, 9)])
-def test_a_row_draws_by_its_own_length_however_far_its_batch_is_padded(distribution, more, num_targets):
-    """Its source has four symbols, its target as many or twice as many, as the others' targets have."""
+@pytest.mark.parametrize("more", [0, 9])
+def test_a_row_draws_by_its_own_length_however_far_its_batch_is_padded(distribution, more):
     torch.manual_seed(0)
-    sampling, rows = PositionSampling(1000, distribution), 20000
-    twice = num_targets == 9
-    tokens = 9 if twice else 5
-    alone = sampling.drawn(whole(rows, 5), tokens).marks
-    real = torch.nn.functional.pad(whole(rows, 5), (0, more))
-    real[0] = True
-    beside = sampling.drawn(real, num_targets).marks
+    sampling, rows, tokens = PositionSampling(1000, distribution), 20000, 5
+    alone = sampling.drawn(equal(rows, tokens), tokens).marks
+    lengths = equal(rows, tokens)
+    lengths[0] += more
+    beside = sampling.drawn(lengths, tokens + more).marks
     assert alone is not None
     assert beside is not None
     last, other = (marks[1:, tokens - 1].double() for marks in (alone, beside))
@@ -81,19 +85,29 @@ def test_a_row_draws_by_its_own_length_however_far_its_batch_is_padded(distribut
     assert (beside < 1000).all()
 
 
+def test_padding_may_have_more_places_than_there_are():
+    marks = PositionSampling(7).drawn(torch.tensor([[7], [3]]), 9).marks
+    assert marks is not None
+    assert marks[0, :7].tolist() == list(range(7))
+    assert marks.max() == 6
+
+
 def test_evaluation_counts_or_spreads_evenly_by_each_rows_own_length():
-    real = torch.tensor([[1] * 11, [1] * 6 + [0] * 5], dtype=torch.bool)
-    assert ruler_for(PositionSampling(2048, "log_uniform"), real, 11, training=False).gap is None
-    spread = PositionSampling(2048, "uniform")
-    as_long = ruler_for(spread, real, 11, training=False).gap
-    assert as_long is not None
-    assert as_long.tolist() == [[2048 // 11], [2048 // 6]]
-    twice = ruler_for(spread, real, 21, training=False).gap
-    assert twice is not None
-    assert twice.tolist() == [[2048 // 21], [2048 // 11]]
-    crowded = ruler_for(PositionSampling(4, "uniform"), real, 11, training=False).gap
+    tokens = torch.tensor([[11], [6]])
+    assert PositionSampling(2048, "log_uniform").expected(tokens).gap is None
+    spread = PositionSampling(2048, "uniform").expected(tokens).gap
+    assert spread is not None
+    assert spread.tolist() == [[2048 // 11], [2048 // 6]]
+    crowded = PositionSampling(4, "uniform").expected(tokens).gap
     assert crowded is not None
     assert crowded.tolist() == [[1], [1]]
+
+
+def test_a_target_is_expected_to_be_as_long_as_its_source_unless_it_is_known():
+    symbols = torch.tensor([[4], [0], [7]])
+    assert PositionSampling(64, "uniform").expected_targets(symbols).tolist() == [[5], [1], [8]]
+    thrice_the_last = PositionSampling(64, "uniform", longest=lambda length: length + 3)
+    assert thrice_the_last.expected_targets(symbols).tolist() == [[8], [1], [11]]
 
 
 class Watching(Position):
@@ -152,18 +166,92 @@ def test_padding_of_a_short_row_stays_within_the_table():
     torch.testing.assert_close(network(source, target).logits[:1, :2], alone)
 
 
-@pytest.mark.parametrize("range", [2048, 12])
-def test_spread_coordinates_rise_to_the_last_token_of_every_row(range):
-    # Sources of 2 and of 9 symbols and their copies, as one sequence each: 6 and 20 tokens.
-    real = torch.arange(10)[None] < torch.tensor([[3], [10]])
-    places = ruler_for(PositionSampling(range, "uniform"), real, 20, training=False).at(torch.arange(20)[None])
-    for row, tokens in zip(places, (6, 20), strict=True):
-        assert (row[:tokens].diff() > 0).all()
-    assert places.max() < max(range, 20)
+@given(
+    range=st.integers(2, 300), tokens=st.lists(st.integers(1, 40), min_size=1, max_size=4), length=st.integers(1, 60)
+)
+def test_no_two_tokens_of_a_row_share_a_position_however_many_there_are(range, tokens, length):
+    ruler = PositionSampling(range, "uniform").expected(torch.tensor(tokens)[:, None])
+    places = ruler.at(torch.arange(-length, length)[None])
+    assert (places.diff(dim=1) > 0).all()
+    for row, own in zip(places, tokens, strict=True):
+        assert row[length : length + own].max() < max(range, own)
+        alone = PositionSampling(range, "uniform").expected(torch.tensor([[own]]))
+        assert torch.equal(alone.at(torch.arange(-length, length)[None])[0], row)
+
+
+@st.composite
+def batches(draw):
+    """Symbols of sources and targets of any lengths, and how far the batch is padded on either side."""
+    symbols = st.lists(st.integers(3, 10), min_size=1, max_size=9)
+    rows = draw(st.lists(st.tuples(symbols, symbols), min_size=1, max_size=3))
+    return rows, draw(st.integers(0, 4)), draw(st.integers(0, 4)), draw(st.integers(0, 4))
+
+
+CODES = (PositionalEncoding, LearnedPosition, RotaryPosition, TwoEndedRotary, ALiBi, RelativeT5, NoPositionalEncoding)
+NETWORKS = [(model, code) for model in MODELS for code in CODES if (model, code) != (DecoderOnly, TwoEndedRotary)]
+
+
+@pytest.mark.parametrize(("model", "code"), NETWORKS)
+@settings(deadline=None, max_examples=4)
+@given(batch=batches(), sampling=st.sampled_from(["uniform", "log_uniform", None]))
+def test_padding_and_other_rows_move_no_logits(model, code, sampling, batch):
+    """Whatever the task: a target may be longer than its source, or shorter, but for networks that cannot say more."""
+    rows, left, right, more = batch
+    torch.manual_seed(0)
+    drawn = None if sampling is None else PositionSampling(96, sampling)
+    network = model(11, 16, 4, 1, 7, position=code, sampling=drawn).eval()
+    sources = [[*source, EOS] for source, _ in rows]
+    targets = [[BOS, *(target[: len(source)] if model is EncoderOnly else target)] for source, target in rows]
+    source = padded([[PAD] * left + source for source in sources], right)
+    target = padded(targets, 0 if model is EncoderOnly else more)
+    with torch.no_grad():
+        together = network(source, target).logits
+        for row, (own_source, own_target) in enumerate(zip(sources, targets, strict=True)):
+            alone = network(torch.tensor([own_source]), torch.tensor([own_target])).logits[0]
+            torch.testing.assert_close(together[row, : len(own_target)], alone, rtol=1e-4, atol=1e-5)
+            first, state = network.step(torch.tensor([own_target[:1]]), network.begin(torch.tensor([own_source])))
+            pieces = [first.logits[0]]
+            if len(own_target) > 1:
+                pieces.append(network.step(torch.tensor([own_target[1:]]), state)[0].logits[0])
+            torch.testing.assert_close(torch.cat(pieces), alone, rtol=1e-4, atol=1e-5)
+
+
+def padded(rows, more):
+    longest = max(map(len, rows)) + more
+    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+
+
+@pytest.mark.parametrize("model", MODELS)
+@given(batch=batches(), distribution=st.sampled_from(["uniform", "log_uniform"]))
+@settings(deadline=None, max_examples=8)
+def test_in_training_no_two_tokens_share_a_position_either(model, batch, distribution):
+    rows, left, right, more = batch
+    network = model(11, 8, 2, 1, 7, position=Watching, sampling=PositionSampling(48, distribution))
+    targets = [[BOS, *(target[: len(source)] if model is EncoderOnly else target)] for source, target in rows]
+    source = padded([[PAD] * left + [*source, EOS] for source, _ in rows], right)
+    target = padded(targets, 0 if model is EncoderOnly else more)
+    network(source, target)
+    seen = [code.seen[0] for code in network.modules() if isinstance(code, Watching)]
+    for row, (own_source, _) in enumerate(rows):
+        own = len(own_source) + 1 + (len(targets[row]) if model is DecoderOnly else 0)
+        assert len(set(seen[0][row])) >= own
+        if model is EncoderDecoder:
+            assert len(set(seen[1][row])) >= len(targets[row])
+
+
+@pytest.mark.parametrize("model", MODELS[:2])
+@pytest.mark.parametrize("code", [PositionalEncoding, LearnedPosition])
+@pytest.mark.parametrize("sampling", [None, "uniform", "log_uniform"])
+def test_a_step_past_the_last_position_names_the_limit(model, code, sampling):
+    drawn = None if sampling is None else PositionSampling(9, sampling)
+    network = model(11, 8, 2, 1, 7, position=partial(code, max_len=9), sampling=drawn).eval()
+    _, state = network.step(torch.tensor([[5] * 3]), network.begin(torch.tensor([[5, 6, EOS]])))
+    with pytest.raises(ValueError, match=r"^a sequence of \d+ tokens does not fit into max_len=9 positions$"):
+        network.step(torch.tensor([[5] * 7]), state)
 
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match=r"^range=1 must be at least 2"):
         PositionSampling(1)
     with pytest.raises(ValueError, match=r"^range=5 holds no 7 different positions"):
-        PositionSampling(5).drawn(whole(2, 7), 7)
+        PositionSampling(5).drawn(equal(2, 7), 7)

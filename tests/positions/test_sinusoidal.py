@@ -83,10 +83,14 @@ def test_a_sequence_as_long_as_the_positions_fits():
     torch.testing.assert_close(encoding(x), encoding.pe.expand(B, MAX_LEN, D))
 
 
-@pytest.mark.parametrize("coordinates", [None, torch.zeros(1, MAX_LEN + 2, dtype=torch.long)], ids=["counted", "given"])
-def test_refuses_a_sequence_longer_than_the_positions(coordinates):
+def test_refuses_a_sequence_longer_than_the_positions():
     with pytest.raises(ValueError, match=r"13 tokens .*max_len=11"):
-        PositionalEncoding(D, MAX_LEN)(torch.zeros(B, MAX_LEN + 2, D), coordinates)
+        PositionalEncoding(D, MAX_LEN)(torch.zeros(B, MAX_LEN + 2, D))
+
+
+def test_a_row_of_several_sequences_may_be_longer_than_the_positions():
+    encoding, coordinates = PositionalEncoding(D, MAX_LEN), torch.arange(MAX_LEN + 2)[None] % MAX_LEN
+    torch.testing.assert_close(encoding(torch.zeros(1, MAX_LEN + 2, D), coordinates), encoding.pe[:, coordinates[0]])
 
 
 @pytest.mark.parametrize(("setting", "value"), [("d_model", 0), ("d_model", -2), ("max_len", 0), ("max_len", -1)])

@@ -22,7 +22,9 @@ FRAMES = ["start", "end", "start_again", "end_again"]
 def placed(num: int, num_targets: int, ruler: Ruler = COUNTED):
     real = torch.ones(1, num + 1, dtype=torch.bool)
     code = TwoEndedRotary(H * K, frames=FRAMES, num_heads=H)
-    return code.across(ruler.target(torch.arange(num_targets)[None], num_symbols(real)), ruler.source(real))
+    return code.for_cross_attention(
+        ruler.target(torch.arange(num_targets)[None], num_symbols(real)), ruler.source(real)
+    )
 
 
 def meeting(found, head: int) -> list[list[int]]:
@@ -56,12 +58,12 @@ def test_each_head_is_rotary_attention_in_its_own_coordinates():
     attention = MultiHeadAttention(H * K, H, 0.0)
     x, memory = torch.randn(1, 7, H * K), torch.randn(1, 5, H * K)
     found = placed(4, 7)
-    _, weights = attention(x, memory, memory, Mask(), placed=found)
+    _, weights = attention(x, memory, memory, Mask(), positions=found)
     assert weights is not None
     plain = RotaryPosition(H * K, 30.0, 3.0, num_heads=H)
     for head in range(H):
-        alone = found._replace(position=plain, queries=found.queries[:, head], keys=found.keys[:, head])
-        _, expected = attention(x, memory, memory, Mask(), placed=alone)
+        alone = found._replace(code=plain, queries=found.queries[:, head], keys=found.keys[:, head])
+        _, expected = attention(x, memory, memory, Mask(), positions=alone)
         assert expected is not None
         torch.testing.assert_close(weights[:, head], expected[:, head])
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask, boolean
 from attention_lab.attention.multi_head import MultiHeadAttention, fused
-from attention_lab.positions.position import Placed
+from attention_lab.positions.position import QueryKeyPositions
 
 
 class FlashAttention(MultiHeadAttention):
@@ -26,15 +26,14 @@ class FlashAttention(MultiHeadAttention):
     padding of a batch without any, is dropped. On a GPU that look waits for the mask's numbers.
     """
 
-    packs = True
-    unable: ClassVar[Mapping[str, str]] = {"bias": "the flash kernel adds nothing to its scores"}
+    unsupported: ClassVar[Mapping[str, str]] = {"bias": "the flash kernel adds nothing to its scores"}
 
     def mix(
         self,
         queries: Float[Tensor, "B H L K"],
         memory: KeyValues,
-        mask: Mask | Bool[Tensor, "..."] | None,
-        placed: Placed | None,
+        mask: Mask,
+        positions: QueryKeyPositions | None,
         need_weights: bool,
     ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B H L S"] | None]:
         """Mixes values, head by head.
@@ -43,10 +42,10 @@ class FlashAttention(MultiHeadAttention):
             RuntimeError: the flash kernel cannot run on this device or type, or with this mask or dropout.
             ValueError: the position code adds to the scores.
         """
-        if placed is not None and placed.bias is not None:
-            raise ValueError(f"{type(placed.position).__name__} needs a bias, but {self.unable['bias']}")
+        if positions is not None:
+            raise ValueError(f"{type(positions.code).__name__} needs a bias, but {self.unsupported['bias']}")
         if need_weights:
-            return super().mix(queries, memory, mask, placed, need_weights)
+            return super().mix(queries, memory, mask, positions, need_weights)
         dropout = self.dropout.p if self.training else 0.0
         mask = what_hides(mask, queries.size(-2))
         obstacle = _obstacle(queries, memory.keys, mask, dropout)
@@ -67,10 +66,8 @@ class FlashAttention(MultiHeadAttention):
             ) from error
 
 
-def what_hides(mask: Mask | Bool[Tensor, "..."] | None, num_queries: int) -> Mask:
+def what_hides(mask: Mask, num_queries: int) -> Mask:
     """Returns the mask without those of its parts that hide nothing."""
-    if not isinstance(mask, Mask):
-        mask = Mask(allowed=mask)
     keys, allowed = mask.keys, mask.allowed
     if keys is not None and boolean(keys).all():
         keys = None

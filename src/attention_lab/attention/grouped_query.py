@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
+from torch import nn
+
 from attention_lab.attention.multi_head import MultiHeadAttention, divisors
-from attention_lab.attention.projection import Projection
+from attention_lab.errors import SettingError
 
 
 class GroupedQueryAttention(MultiHeadAttention):
@@ -23,11 +25,10 @@ class GroupedQueryAttention(MultiHeadAttention):
         qk_norm: whether queries and keys are normalised.
 
     Raises:
-        ValueError: `num_kv_heads` does not divide `num_heads`, or another argument is out of its range.
+        SettingError: `num_kv_heads` does not divide `num_heads`, or another argument is out of its range.
     """
 
-    packs = True
-    unable: ClassVar[Mapping[str, str]] = {"frames": "heads that share keys cannot count them from different ends"}
+    unsupported: ClassVar[Mapping[str, str]] = {"frames": "heads that share keys cannot count them from different ends"}
 
     def __init__(
         self,
@@ -43,9 +44,8 @@ class GroupedQueryAttention(MultiHeadAttention):
         scaling = {"scalable_softmax": scalable_softmax, "qk_norm": qk_norm}
         super().__init__(d_model, num_heads, dropout, sharpness=sharpness, **scaling)
         if num_kv_heads < 1 or num_heads % num_kv_heads:
-            raise ValueError(
-                f"num_kv_heads={num_kv_heads} does not divide num_heads={num_heads}; use one of {divisors(num_heads)}"
-            )
+            reason = f"does not divide num_heads={num_heads}; use one of {divisors(num_heads)}"
+            raise SettingError("num_kv_heads", num_kv_heads, reason)
         self.num_kv_heads = num_kv_heads
-        self.w_k = Projection(d_model, num_kv_heads * self.d_k)
-        self.w_v = Projection(d_model, num_kv_heads * self.d_k)
+        self.w_k = nn.Linear(d_model, num_kv_heads * self.d_k)
+        self.w_v = nn.Linear(d_model, num_kv_heads * self.d_k)

@@ -1,23 +1,26 @@
 """Keys and values that are kept: what makes decoding one token cost one token."""
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-class KeyValues(NamedTuple):
+@dataclass(slots=True)
+class KeyValues:
     """Keys and values after their projections, split into G heads (fewer than queries have, where heads share them).
+
+    A mechanism that needs more than these of a token, or keeps something else of earlier ones, derives a record of its
+    own.
 
     Attributes:
         keys: what queries are compared with.
         values: what is mixed.
-        before: what else a mechanism needs of these tokens, or keeps of those before them instead of keys and values.
     """
 
     keys: Float[Tensor, "B G S K"]
     values: Float[Tensor, "B G S K"]
-    before: Any = None
 
 
 @runtime_checkable

@@ -1,6 +1,7 @@
 """Linear attention: sums over keys that every query shares, instead of a score for every pair."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -10,8 +11,8 @@ from torch.nn import functional
 
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask, boolean
-from attention_lab.attention.multi_head import MultiHeadAttention, spelled_out
-from attention_lab.positions.position import Placed
+from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.positions.position import QueryKeyPositions
 
 CHUNK = 64
 """Tokens whose pairs are looked at one by one in the causal form."""
@@ -26,14 +27,15 @@ class LinearAttention(MultiHeadAttention):
     would cancel.
 
     There are no weights to drop on the way to the values, so `dropout` is accepted and ignored, as in the authors'
-    code. A mask that is a matrix, or has one in `allowed`, takes the explicit path with its (B, H, L, S) weights, as
+    code. A mask with `allowed` takes the explicit path with its (B, H, L, S) weights, as
     does asking for them: they are φ(q_i)ᵀφ(k_j), made to sum to 1.
 
     Constructor arguments and what they raise are those of `MultiHeadAttention`.
     """
 
-    unable: ClassVar[Mapping[str, str]] = {
+    unsupported: ClassVar[Mapping[str, str]] = {
         "bias": "its pairs have no scores that a bias could be added to",
+        "cached_weights": "a cache keeps sums, and no keys that a query could give a weight to",
         "turn": "turned before the feature map, a query and a key no longer meet by their distance alone, and turned "
         "features would give negative weights",
     }
@@ -46,8 +48,8 @@ class LinearAttention(MultiHeadAttention):
         self,
         queries: Float[Tensor, "B H L K"],
         memory: KeyValues,
-        mask: Mask | Bool[Tensor, "..."] | None,
-        placed: Placed | None,
+        mask: Mask,
+        positions: QueryKeyPositions | None,
         need_weights: bool,
     ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B H L S"] | None]:
         """Mixes values, head by head.
@@ -59,20 +61,18 @@ class LinearAttention(MultiHeadAttention):
             ValueError: tokens that a cache has let go are to be masked: by a matrix, or by `mask.keys` although the
                 cache was not told that they are padding.
         """
-        past: Past | None = memory.before
-        matrix = mask.allowed if isinstance(mask, Mask) else mask
-        if past is not None and matrix is not None:
+        past = memory.past if isinstance(memory, SummedKeyValues) else None
+        if past is not None and mask.allowed is not None:
             raise ValueError(
-                f"mask={tuple(matrix.shape)} is a matrix, and the tokens before these are kept only as sums; "
+                f"mask={tuple(mask.allowed.shape)} is a matrix, and the tokens before these are kept only as sums; "
                 "use a Mask without `allowed`, or attend without a cache"
             )
         # Mixed precision would take the products, and with them the sums, in half precision.
         with torch.autocast(queries.device.type, enabled=False):
-            if past is None and (need_weights or matrix is not None):
+            if past is None and (need_weights or mask.allowed is not None):
                 mixed, weights = explicit(queries, memory, mask)
             else:
-                described = mask if isinstance(mask, Mask) else Mask()
-                mixed, weights = summed(queries, memory, described, past), None
+                mixed, weights = summed(queries, memory, mask, past), None
         wanted = weights.to(queries.dtype) if need_weights and weights is not None else None
         return mixed.to(queries.dtype), wanted
 
@@ -85,8 +85,15 @@ class Past(NamedTuple):
         tokens: how many tokens are in it, padding not counted.
     """
 
-    sums: Float[Tensor, "B H K V"]
+    sums: Float[Tensor, "B H K M"]
     tokens: Integer[Tensor, "B"]
+
+
+@dataclass(slots=True)
+class SummedKeyValues(KeyValues):
+    """The keys and values of a piece, and the sums over all tokens before it."""
+
+    past: Past
 
 
 class RunningSums:
@@ -107,15 +114,15 @@ class RunningSums:
         if self._piece is not None:
             self._past = _added(self._past, *self._piece)
         self._piece = new, real
-        return KeyValues(new.keys, new.values, self._past)
+        return new if self._past is None else SummedKeyValues(new.keys, new.values, self._past)
 
 
 def explicit(
-    queries: Float[Tensor, "B H L K"], memory: KeyValues, mask: Mask | Bool[Tensor, "..."] | None
+    queries: Float[Tensor, "B H L K"], memory: KeyValues, mask: Mask
 ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B H L S"]]:
     """Returns output and weights, with every pair's weight spelled out (equation 4)."""
     weights = feature_map(queries) @ feature_map(memory.keys).transpose(-2, -1)
-    matrix = spelled_out(mask, queries, memory.keys)
+    matrix = mask.matrix(queries.size(-2), memory.keys.size(-2), queries.device)
     if matrix is not None:
         weights = weights.masked_fill(~matrix, 0.0)
     weights = weights / _divisor(weights.sum(dim=-1, keepdim=True))
@@ -142,8 +149,8 @@ def feature_map(x: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch K"]:
 
 
 def _features_and_values(
-    memory: KeyValues, real: Bool[Tensor, "B S"] | None
-) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S V"]]:
+    memory: KeyValues, real: Bool[Tensor, "#B S"] | None
+) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S M"]]:
     """Returns φ(k) and [v, 1]: with a column of ones, one product gives both what is mixed and its normaliser."""
     features = feature_map(memory.keys)
     if real is not None:
@@ -154,13 +161,13 @@ def _features_and_values(
 def _causal_products(
     queries: Float[Tensor, "B H L K"],
     keys: Float[Tensor, "B H S K"],
-    values: Float[Tensor, "B H S V"],
-    sums: Float[Tensor, "B H K V"] | None,
-) -> Float[Tensor, "B H L V"]:
+    values: Float[Tensor, "B H S M"],
+    sums: Float[Tensor, "B H K M"] | None,
+) -> Float[Tensor, "B H L M"]:
     """Returns φ(q_i)ᵀ Σ_j φ(k_j) [v_j, 1]ᵀ over the tokens j up to i, the queries being the last L of S tokens.
 
     Within a chunk pair by pair, from chunk to chunk by the sums: O(n) numbers, where a sum for every token would be
-    (n, K, V) of them.
+    (n, K, K) of them.
     """
     earlier, length = keys.size(-2) - queries.size(-2), min(queries.size(-2), keys.size(-2))
     if sums is None:
@@ -180,7 +187,7 @@ def _causal_products(
     return functional.pad(products.flatten(2, 3)[:, :, :length], (0, 0, max(0, -earlier), 0))
 
 
-def _real(mask: Mask, memory: KeyValues, past: Past | None) -> Bool[Tensor, "B S"] | None:
+def _real(mask: Mask, memory: KeyValues, past: Past | None) -> Bool[Tensor, "#B S"] | None:
     """Returns which of the keys at hand are real, once it is sure that those in the sums were real too."""
     if mask.keys is None:
         return None

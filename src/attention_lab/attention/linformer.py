@@ -12,8 +12,9 @@ from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask, boolean
 from attention_lab.attention.multi_head import MultiHeadAttention, fused
 from attention_lab.attention.scaled_dot_product import scaled_dot_product_attention
+from attention_lab.errors import SettingError
 from attention_lab.positions.coordinates import from_start
-from attention_lab.positions.position import Placed
+from attention_lab.positions.position import QueryKeyPositions
 
 
 class LinformerAttention(MultiHeadAttention):
@@ -27,10 +28,9 @@ class LinformerAttention(MultiHeadAttention):
     The weights that are returned are the equivalent map from queries to keys, softmax(...) F: times the values they
     give the output, but entries may be negative and rows need not sum to 1. `dropout` drops weights of mixtures.
 
-    Closing edges (`Mask.allowed`, or a mask that is a matrix) takes entries out of this map. That is exact for what a
+    Closing edges (`Mask.allowed`) takes entries out of this map. That is exact for what a
     query takes from a token, and for whole heads; a closed token still has its share in the mixed *keys*, so that a
-    matrix cannot hide the future. A matrix that closes a token to every query and head, (B, 1, 1, S), is read as
-    padding.
+    matrix cannot hide the future.
 
     Args:
         d_model: model width D.
@@ -40,10 +40,10 @@ class LinformerAttention(MultiHeadAttention):
         max_len: longest source, in tokens.
 
     Raises:
-        ValueError: an argument is out of its range.
+        SettingError: an argument is out of its range.
     """
 
-    unable: ClassVar[Mapping[str, str]] = {
+    unsupported: ClassVar[Mapping[str, str]] = {
         "causal": "each of its mixtures holds tokens from the whole sequence, the future included",
         "bias": "a mixture of tokens has no position, so that no pair has a score of its own to add a bias to",
         "turn": "a query and a mixture of turned keys do not meet by a distance: a mixture has no position",
@@ -60,9 +60,9 @@ class LinformerAttention(MultiHeadAttention):
     ) -> None:
         super().__init__(d_model, num_heads, dropout)
         if num_projected < 1:
-            raise ValueError(f"num_projected={num_projected} must be at least 1")
+            raise SettingError("num_projected", num_projected, "must be at least 1")
         if max_len < 1:
-            raise ValueError(f"max_len={max_len} must be at least 1")
+            raise SettingError("max_len", max_len, "must be at least 1")
         self.max_keys = max_len
         # The variance 1 / P of the paper's theorem, whatever the length.
         self.e = nn.Parameter(torch.randn(num_projected, max_len) / num_projected**0.5)
@@ -72,8 +72,8 @@ class LinformerAttention(MultiHeadAttention):
         self,
         queries: Float[Tensor, "B H L K"],
         memory: KeyValues,
-        mask: Mask | Bool[Tensor, "..."] | None,
-        placed: Placed | None,
+        mask: Mask,
+        positions: QueryKeyPositions | None,
         need_weights: bool,
     ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B H L S"] | None]:
         """Mixes values, head by head.
@@ -84,7 +84,9 @@ class LinformerAttention(MultiHeadAttention):
         num_keys = memory.keys.size(-2)
         if num_keys > self.max_keys:
             raise ValueError(f"num_keys={num_keys} is beyond max_len={self.max_keys}; build it with a larger max_len")
-        real, allowed = _read(mask, num_keys)
+        if mask.causal:
+            raise ValueError(f"mask.causal=True is impossible here: {self.unsupported['causal']}")
+        real, allowed = (None if part is None else boolean(part) for part in (mask.keys, mask.allowed))
         mix_keys, mix_values = _mixtures(self.e, real, num_keys), _mixtures(self.f, real, num_keys)
         keys, dropout = mix_keys @ memory.keys, self.dropout.p if self.training else 0.0
         if allowed is not None and allowed.size(-1) > 1:
@@ -93,31 +95,16 @@ class LinformerAttention(MultiHeadAttention):
             dropped, weights = scaled_dot_product_attention(queries, keys, spread, None, dropout)
             output = dropped.masked_fill(~allowed, 0.0) @ memory.values
         else:
-            mixtures = KeyValues(keys, mix_values @ memory.values)
+            values = mix_values @ memory.values
             if need_weights:
-                output, weights = scaled_dot_product_attention(queries, *mixtures[:2], None, dropout)
+                output, weights = scaled_dot_product_attention(queries, keys, values, None, dropout)
             else:
-                output, weights = fused(queries, mixtures, None, dropout), None
+                output, weights = fused(queries, KeyValues(keys, values), Mask(), dropout), None
             output = output if allowed is None else output.masked_fill(~allowed, 0.0)
         if weights is None or not need_weights:
             return output, None
         equivalent = weights @ mix_values
         return output, equivalent if allowed is None else equivalent.masked_fill(~allowed, 0.0)
-
-
-def _read(mask: Mask | Tensor | None, num_keys: int) -> tuple[Bool[Tensor, "#B S"] | None, Bool[Tensor, "..."] | None]:
-    """Returns which keys are real, and which entries of the equivalent map are open."""
-    if mask is None:
-        return None, None
-    if isinstance(mask, Mask):
-        if mask.causal:
-            raise ValueError(f"mask.causal=True is impossible here: {LinformerAttention.unable['causal']}")
-        real, allowed = (None if part is None else boolean(part) for part in (mask.keys, mask.allowed))
-        return real, allowed
-    matrix = boolean(mask)[(None,) * (4 - mask.dim())]
-    if matrix.shape[1:] == (1, 1, num_keys):
-        return matrix[:, 0, 0], None
-    return None, matrix
 
 
 def _mixtures(

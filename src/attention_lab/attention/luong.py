@@ -6,9 +6,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attention_lab.attention.key_values import KeyValues
-from attention_lab.attention.mask import Mask
-from attention_lab.attention.multi_head import AlignmentLayer, fused, spelled_out
+from attention_lab.attention.mask import Mask, as_mask
+from attention_lab.attention.multi_head import AlignmentLayer, fused
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
+from attention_lab.errors import SettingError
 
 
 class LuongAttention(AlignmentLayer):
@@ -23,13 +24,13 @@ class LuongAttention(AlignmentLayer):
         d_model: width D of the decoder's and of the encoder's states.
 
     Raises:
-        ValueError: `d_model` is not positive.
+        SettingError: `d_model` is not positive.
     """
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
         if d_model < 1:
-            raise ValueError(f"d_model={d_model} must be at least 1")
+            raise SettingError("d_model", d_model, "must be at least 1")
         self.num_heads = 1
         self.d_k = d_model
         self.w_a = nn.Linear(d_model, d_model, bias=False)
@@ -60,8 +61,9 @@ class LuongAttention(AlignmentLayer):
         # Luong's score is not divided by √D, as the common equation's is; hence the factor.
         queries = (self.w_a(h) * math.sqrt(self.d_k))[:, None]
         memory = KeyValues(states[:, None], states[:, None])
+        mask = as_mask(mask, states.size(1))
         if need_weights:
-            matrix = spelled_out(mask, queries, memory.keys)
+            matrix = mask.matrix(h.size(1), states.size(1), h.device)
             found, weights = scaled_dot_product_attention(queries, memory.keys, memory.values, matrix)
         else:
             found, weights = fused(queries, memory, mask, dropout=0.0), None

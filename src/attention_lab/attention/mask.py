@@ -21,7 +21,7 @@ def boolean(mask: Tensor) -> Bool[Tensor, "..."]:
 
 
 class Mask(NamedTuple):
-    """Says which keys a query may attend to, without spelling out a matrix until somebody needs one.
+    """Which keys a query may attend to, without spelling out a matrix until somebody needs one.
 
     True always means "may attend", as in `torch.nn.functional.scaled_dot_product_attention` (and unlike
     `torch.nn.MultiheadAttention`).
@@ -30,8 +30,7 @@ class Mask(NamedTuple):
         keys: True where a key is a real token, shape (B, S); None when all are.
         causal: whether a query sees no key after itself. With fewer queries than keys the queries are the *last*
             ones, as in decoding with a cache (PyTorch's own `is_causal` takes them to be the first).
-        allowed: True where a head may attend, broadcastable to (B, H, L, S); None where all may everywhere. Closing
-            edges or whole heads is how attention is intervened on.
+        allowed: True where a head may attend, broadcastable to (B, H, L, S); None where all may everywhere.
     """
 
     keys: Bool[Tensor, "B S"] | None = None
@@ -43,17 +42,22 @@ class Mask(NamedTuple):
         """Whether nothing but the future is hidden, which the fused kernel does without a matrix."""
         return self.causal and self.keys is None and self.allowed is None
 
-    def closing(self, allowed: Bool[Tensor, "..."] | None) -> "Mask":
-        """Returns the mask with an intervention in place of any before; itself where there is none."""
-        return self if allowed is None else self._replace(allowed=allowed)
+    def narrowed(self, allowed: Bool[Tensor, "..."]) -> "Mask":
+        """Returns the mask with some more edges closed."""
+        return self._replace(allowed=boolean(allowed) if self.allowed is None else self.allowed & boolean(allowed))
 
-    def num_visible(self, num_queries: int, num_keys: int, device: torch.device) -> Integer[Tensor, "#B #L"]:
-        """Returns how many keys each query may attend to, but for what `allowed` closes."""
+    def num_visible(self, num_queries: int, num_keys: int, device: torch.device) -> Integer[Tensor, "#B #H #L"]:
+        """Returns how many keys each query may attend to."""
+        matrix = None if self.allowed is None else self.matrix(num_queries, num_keys, device)
+        if matrix is not None:
+            return matrix.expand(*matrix.shape[:-1], num_keys).sum(dim=-1)
         if self.causal and self.keys is not None:
-            return self.keys.cumsum(dim=1)[:, num_keys - num_queries :]
+            return self.keys.cumsum(dim=1)[:, None, num_keys - num_queries :]
         if self.causal:
-            return torch.arange(num_keys - num_queries + 1, num_keys + 1, device=device)[None]
-        return torch.tensor([[num_keys]], device=device) if self.keys is None else self.keys.sum(dim=1, keepdim=True)
+            return torch.arange(num_keys - num_queries + 1, num_keys + 1, device=device)[None, None]
+        if self.keys is None:
+            return torch.tensor([[[num_keys]]], device=device)
+        return self.keys.sum(dim=1)[:, None, None]
 
     def matrix(
         self, num_queries: int, num_keys: int, device: torch.device | None = None
@@ -69,10 +73,22 @@ class Mask(NamedTuple):
         return matrix
 
 
+def as_mask(mask: Mask | Bool[Tensor, "..."] | None, num_keys: int) -> Mask:
+    """Returns the description of what a caller gives: nothing, a description, or a matrix.
+
+    A matrix, broadcastable to (B, H, L, S), that closes keys to every query and head alike is read as padding.
+    """
+    if mask is None or isinstance(mask, Mask):
+        return mask or Mask()
+    matrix = boolean(mask)[(None,) * (4 - mask.dim())]
+    return Mask(matrix[:, 0, 0]) if matrix.shape[1:] == (1, 1, num_keys) else Mask(allowed=matrix)
+
+
 def hiding_padding(real: Bool[Tensor, "B S"]) -> Mask:
     """Returns the mask that hides what is not real.
 
     Where everything is, it hides nothing, so that fused kernels need no matrix. On a GPU nobody looks, since that would
-    be waiting for it.
+    be waiting for it, and neither does who traces a network for all batches.
     """
-    return Mask(keys=None if real.device.type == "cpu" and bool(real.all()) else real)
+    look = real.device.type == "cpu" and not torch.compiler.is_compiling()
+    return Mask(keys=None if look and bool(real.all()) else real)

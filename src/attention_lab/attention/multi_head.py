@@ -1,9 +1,9 @@
 """Multi-head attention: several attentions side by side, each in a subspace of its own."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from attention_lab.attention.key_values import Cache, KeyValueCache, KeyValues
-from attention_lab.attention.mask import Mask, boolean
-from attention_lab.attention.packing import PackedMask, Packing
-from attention_lab.attention.projection import Projection
+from attention_lab.attention.mask import Mask, as_mask
+from attention_lab.attention.packing import AttentionMetadata, Packing
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
-from attention_lab.positions.position import UNLIMITED, Placed
+from attention_lab.errors import SettingError
+from attention_lab.positions.coordinates import UNLIMITED
+from attention_lab.positions.position import QueryKeyPositions
 
 
 class AlignmentLayer(nn.Module):
@@ -54,23 +55,16 @@ class MultiHeadAttention(AlignmentLayer):
             then stands out for its size.
 
     Raises:
-        ValueError: `d_model` is not positive, `num_heads` does not divide it, `dropout` is not a probability, or
+        SettingError: `d_model` is not positive, `num_heads` does not divide it, `dropout` is not a probability, or
             `sharpness` is not positive.
     """
 
-    unable: ClassVar[Mapping[str, str]] = {}
-    """What this kind cannot be (`causal`, `cross`) or do (`turn` or `bias`, which positions ask for), and why."""
-
-    packs: ClassVar[bool] = True
-    """Whether batches may be packed, and gain by it: but for mixing by a fused kernel, all is done to each token alike.
-    Every subclass has to say so for itself."""
+    unsupported: ClassVar[Mapping[str, str]] = {}
+    """What this kind cannot be (`causal`, `cross`: queries and keys are different tokens, or only some of the same), do
+    (`turn`, `bias`, `frames`, which positions require) or give (`cached_weights`, those of decoded tokens), and why."""
 
     max_keys: int = UNLIMITED
     """How many keys it can attend to."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.packs = bool(vars(cls).get("packs", False))
 
     def __init__(
         self,
@@ -84,20 +78,22 @@ class MultiHeadAttention(AlignmentLayer):
     ) -> None:
         super().__init__()
         if d_model < 1:
-            raise ValueError(f"d_model={d_model} must be at least 1")
+            raise SettingError("d_model", d_model, "must be at least 1")
         if num_heads < 1 or d_model % num_heads:
-            raise ValueError(f"num_heads={num_heads} does not divide d_model={d_model}; use one of {divisors(d_model)}")
+            raise SettingError(
+                "num_heads", num_heads, f"does not divide d_model={d_model}; use one of {divisors(d_model)}"
+            )
         if not 0 <= dropout < 1:
-            raise ValueError(f"dropout={dropout} is not a probability; use 0 <= dropout < 1")
+            raise SettingError("dropout", dropout, "is not a probability; use 0 <= dropout < 1")
         if not sharpness > 0:
-            raise ValueError(f"sharpness={sharpness} must be above 0")
+            raise SettingError("sharpness", sharpness, "must be above 0")
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_k = d_model // num_heads
-        self.w_q = Projection(d_model, d_model)
-        self.w_k = Projection(d_model, d_model)
-        self.w_v = Projection(d_model, d_model)
-        self.w_o = Projection(d_model, d_model)
+        self.w_q = nn.Linear(d_model, d_model)
+        self.w_k = nn.Linear(d_model, d_model)
+        self.w_v = nn.Linear(d_model, d_model)
+        self.w_o = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
         self.sharpness = nn.Parameter(torch.full((num_heads,), sharpness)) if scalable_softmax else None
         self.q_norm, self.k_norm = (nn.RMSNorm(self.d_k) if qk_norm else None for _ in range(2))
@@ -107,34 +103,46 @@ class MultiHeadAttention(AlignmentLayer):
         q: Float[Tensor, "B L D"],
         k: Float[Tensor, "B S D"],
         v: Float[Tensor, "B S D"],
-        mask: Mask | PackedMask | Bool[Tensor, "..."] | None = None,
+        mask: Mask | Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
-        placed: Placed | None = None,
+        positions: QueryKeyPositions | None = None,
     ) -> AttentionOutput:
         """Lets every query attend to the keys.
 
         Args:
             q: what asks. k: what is compared with. v: what is mixed; for self-attention all three are the same.
-            mask: True = may attend: a description, or a matrix broadcastable to (B, H, L, S). With a packed one,
-                queries and keys are packed rows, which have no weights and know no bias.
+            mask: True = may attend: a description, or a matrix broadcastable to (B, H, L, S).
             need_weights: take the explicit path and return the weights; otherwise PyTorch's fused kernel runs and
                 the weights are None. The output is the same up to rounding.
-            placed: where queries and keys are, for codes that turn them or add to their scores.
+            positions: where queries and keys are, for codes that turn them or add to their scores.
 
         Returns:
             Output (B, L, D) and weights (B, H, L, S), one map a head, never averaged.
         """
-        return self.attend(q, self.project(k, v, placed), mask, need_weights=need_weights, placed=placed)
+        metadata = AttentionMetadata.of_batch(as_mask(mask, k.size(1)), q, k, positions)
+        memory = self.project(k, v, metadata.keys, positions)
+        return self.attend(q, memory, metadata, need_weights=need_weights)
 
-    def project(self, k: Float[Tensor, "B S D"], v: Float[Tensor, "B S D"], placed: Placed | None = None) -> KeyValues:
-        """Projects keys and values, splits them into heads, and turns the keys to where they are."""
+    def project(
+        self,
+        k: Float[Tensor, "B S D"],
+        v: Float[Tensor, "B S D"],
+        packing: Packing,
+        positions: QueryKeyPositions | None = None,
+    ) -> Sequence[KeyValues]:
+        """Projects a row of keys and values, splits them into heads, turns the keys to where they are, and unpacks.
+
+        Returns:
+            What there is to attend to in each part.
+        """
         keys = self._split_heads(self.w_k(k))
         if self.k_norm is not None:
             keys = self.k_norm(keys).to(keys.dtype)
-        if placed is not None:
-            keys = placed.position.turn(keys, placed.keys)
-        return KeyValues(keys, self._split_heads(self.w_v(v)))
+        if positions is not None:
+            keys = positions.code.turn(keys, positions.keys)
+        values = packing.unpack(self._split_heads(self.w_v(v)), heads=True)
+        return [KeyValues(*part) for part in zip(packing.unpack(keys, heads=True), values, strict=True)]
 
     def new_cache(self, expected: int = 0) -> Cache:
         """Returns an empty cache for decoding `expected` tokens, as far as that is known."""
@@ -143,77 +151,55 @@ class MultiHeadAttention(AlignmentLayer):
     def attend(
         self,
         q: Float[Tensor, "B L D"],
-        memory: KeyValues,
-        mask: Mask | PackedMask | Bool[Tensor, "..."] | None = None,
+        memory: Sequence[KeyValues],
+        metadata: AttentionMetadata,
         *,
         need_weights: bool = True,
-        placed: Placed | None = None,
     ) -> AttentionOutput:
-        """The rest of `forward`, for keys and values that were projected (and turned) before."""
+        """The rest of `forward`, for a row of queries, and keys and values that were projected (and turned) before.
+
+        Weights are there for a batch of one part only.
+        """
+        queries = metadata.queries.unpack(self.queries(q, metadata), heads=True)
+        parts = zip(queries, memory, metadata.part_masks(), metadata.part_positions(), strict=True)
+        mixed = [self.mix(*part, need_weights) for part in parts]
+        heads = metadata.queries.pack([values.transpose(1, 2) for values, _ in mixed])
+        return AttentionOutput(self.w_o(heads.flatten(2)), mixed[0][1] if len(mixed) == 1 else None)
+
+    def queries(self, q: Float[Tensor, "B L D"], metadata: AttentionMetadata) -> Float[Tensor, "B H L K"]:
+        """Projects a row of queries, splits them into heads, turns them to where they are, and sharpens them."""
         queries = self._split_heads(self.w_q(q))
         if self.q_norm is not None:
             queries = self.q_norm(queries).to(queries.dtype)
-        if placed is not None:
-            queries = placed.position.turn(queries, placed.queries)
-        if self.sharpness is not None:
-            scale = self._scale(self.sharpness, mask, queries.size(2), memory.keys.size(2))
-            queries = (queries * scale).to(queries.dtype)
-        if isinstance(mask, PackedMask):
-            if placed is not None and "bias" in placed.position.asks:
-                raise ValueError(f"{type(placed.position).__name__} adds to the scores of pairs, which are not packed")
-            return AttentionOutput(self.w_o(self._mix_packed(queries, memory, mask).flatten(2)), None)
-        mixed, weights = self.mix(queries, memory, mask, placed, need_weights)
-        return AttentionOutput(self.w_o(mixed.transpose(1, 2).flatten(2)), weights)
-
-    def _mix_packed(
-        self, queries: Float[Tensor, "1 H N K"], memory: KeyValues, mask: PackedMask
-    ) -> Float[Tensor, "1 N H K"]:
-        """Mixes values batch by batch."""
-
-        def batches(packing: Packing, heads: Tensor) -> list[Tensor]:
-            return [batch.transpose(1, 2) for batch in packing.unpack(heads.transpose(1, 2))]
-
-        parts = zip(
-            batches(mask.queries, queries),
-            batches(mask.keys, memory.keys),
-            batches(mask.keys, memory.values),
-            mask.masks,
-            strict=True,
-        )
-        mixed = [self.mix(q, KeyValues(k, v), own, None, need_weights=False)[0] for q, k, v, own in parts]
-        return mask.queries.pack([batch.transpose(1, 2) for batch in mixed])
+        queries = metadata.turned(queries)
+        if self.sharpness is None:
+            return queries
+        # With a single key the scores make no difference, and log 1 = 0 would take its gradient away from everything.
+        log_visible = metadata.num_visible(q.device).clamp(min=2).log()[..., None]
+        return (queries * (self.sharpness.float()[:, None, None] * log_visible)).to(queries.dtype)
 
     def mix(
         self,
         queries: Float[Tensor, "B H L K"],
         memory: KeyValues,
-        mask: Mask | Bool[Tensor, "..."] | None,
-        placed: Placed | None,
+        mask: Mask,
+        positions: QueryKeyPositions | None,
         need_weights: bool,
     ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B H L S"] | None]:
-        """Mixes values, head by head: what tells one kind of attention from another."""
-        bias = None if placed is None else placed.bias
+        """Mixes the values of one part, head by head: what tells one kind of attention from another.
+
+        `positions` are given where the code adds to the scores of pairs.
+        """
+        bias = None if positions is None else positions.bias
         dropout = self.dropout.p if self.training else 0.0
         if not need_weights:
             return fused(queries, memory, mask, dropout, bias), None
-        matrix = spelled_out(mask, queries, memory.keys)
+        matrix = mask.matrix(queries.size(-2), memory.keys.size(-2), queries.device)
         shared = queries.size(1) // memory.keys.size(1)
         keys, values = (part.repeat_interleave(shared, dim=1) for part in (memory.keys, memory.values))
         return scaled_dot_product_attention(queries, keys, values, matrix, dropout, bias)
 
-    def _scale(
-        self, sharpness: Float[Tensor, " H"], mask: Mask | PackedMask | Tensor | None, num_queries: int, num_keys: int
-    ) -> Float[Tensor, "*#B H #L 1"]:
-        """Returns s_h · log n for each query; queries are scaled instead of scores."""
-        described = Mask() if mask is None else mask
-        if isinstance(described, Mask | PackedMask):
-            visible = described.num_visible(num_queries, num_keys, sharpness.device)[:, None]
-        else:
-            visible = boolean(described).sum(dim=-1)
-        # With a single key the scores make no difference, and log 1 = 0 would take its gradient away from everything.
-        return sharpness[:, None, None] * visible.clamp(min=2).log()[..., None]
-
-    def _split_heads(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
+    def _split_heads(self, x: Float[Tensor, "B L _"]) -> Float[Tensor, "B _ L K"]:
         return x.view(x.size(0), x.size(1), x.size(2) // self.d_k, self.d_k).transpose(1, 2)
 
 
@@ -223,19 +209,12 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // n for n in small)})
 
 
-def spelled_out(mask: Mask | Tensor | None, queries: Tensor, keys: Tensor) -> Bool[Tensor, "..."] | None:
-    """Returns a mask as a matrix, broadcastable to (B, H, L, S)."""
-    if isinstance(mask, Mask):
-        return mask.matrix(queries.size(-2), keys.size(-2), queries.device)
-    return None if mask is None else boolean(mask)
-
-
 def fused(
     queries: Float[Tensor, "B H L K"],
     memory: KeyValues,
-    mask: Mask | Tensor | None,
+    mask: Mask,
     dropout: float,
-    bias: Tensor | None = None,
+    bias: Float[Tensor, "#B #H L S"] | None = None,
 ) -> Float[Tensor, "B H L K"]:
     """Returns what scaled dot-product attention returns, by PyTorch's fused kernel and without the weights."""
     attention = partial(
@@ -247,13 +226,16 @@ def fused(
         enable_gqa=queries.size(1) != memory.keys.size(1),
     )
     # PyTorch aligns `is_causal` at the top left; that is ours only where there are as many queries as keys.
-    square = queries.size(-2) == memory.keys.size(-2)
-    if bias is None and square and isinstance(mask, Mask) and mask.is_causal_only:
+    if bias is None and mask.is_causal_only and queries.size(-2) == memory.keys.size(-2):
         return attention(is_causal=True)
-    matrix = spelled_out(mask, queries, memory.keys)
-    if bias is None or matrix is None:
-        return attention(attn_mask=matrix if bias is None else bias.to(queries.dtype))
-    # The kernel makes zeros of a row whose every key is masked, but with a bias NaN.
-    open_rows = matrix.any(dim=-1, keepdim=True)
-    scores = bias.to(queries.dtype).masked_fill(~matrix & open_rows, -math.inf)
-    return attention(attn_mask=scores).masked_fill(~open_rows, 0.0)
+    matrix = mask.matrix(queries.size(-2), memory.keys.size(-2), queries.device)
+    if bias is None:
+        return attention(attn_mask=matrix)
+    exact = bias.to(torch.promote_types(bias.dtype, torch.promote_types(queries.dtype, torch.float32)))
+    # Mixed precision would round it.
+    with torch.autocast(queries.device.type, enabled=False):
+        if matrix is None:
+            return attention(attn_mask=exact)
+        # The kernel makes zeros of a row whose every key is masked, but with a bias NaN.
+        open_rows = matrix.any(dim=-1, keepdim=True)
+        return attention(attn_mask=exact.masked_fill(~matrix & open_rows, -math.inf)).masked_fill(~open_rows, 0.0)

@@ -1,70 +1,108 @@
-"""Packing: several batches as one row of tokens, so that what treats every token alike runs once for all of them."""
+"""Packing: a padded batch, or several of them as one row of tokens, so that nobody needs to know which."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Integer
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from attention_lab.attention.mask import Mask
+from attention_lab.positions.position import QueryKeyPositions
 
 
 class Packing(NamedTuple):
-    """How batches lie in a row: the i-th has B_i sequences of L_i tokens, one after another, N = Σ B_i L_i in all.
+    """How the parts of a batch lie in a row: the i-th has B_i sequences of L_i tokens, one after another.
 
-    To projections, norms and feed-forward layers a packed row is like any other. Attention takes it apart again: no
-    token sees one of another sequence.
+    A batch of one part is not packed at all: the "row" is the padded batch (B, L, ...) itself, at no cost. Several lie
+    in one row (1, N, ...) of N = Σ B_i L_i tokens, with less padding than one batch of them all. To embeddings,
+    projections, norms and feed-forward layers both are the same; only attention takes a row apart, since no token sees
+    one of another sequence.
 
     Attributes:
-        shapes: (B_i, L_i) of each batch.
+        shapes: (B_i, L_i) of each part.
     """
 
     shapes: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, batches: Sequence[Tensor]) -> "Packing":
-        """Returns the packing of batches (B_i, L_i, ...)."""
-        return cls(tuple((batch.size(0), batch.size(1)) for batch in batches))
+    def of(cls, parts: Sequence[Tensor]) -> "Packing":
+        """Returns the packing of parts (B_i, L_i, ...)."""
+        return cls(tuple((part.size(0), part.size(1)) for part in parts))
 
-    def pack(self, batches: Sequence[Tensor]) -> Tensor:
-        """Lays batches (B_i, L_i, ...) one after another, as (1, N, ...).
+    def pack(self, parts: Sequence[Tensor]) -> Tensor:
+        """Lays parts (B_i, L_i, ...) one after another; 1 in place of B_i or L_i stands for all rows, or all tokens."""
+        if len(self.shapes) == 1:
+            return parts[0]
+        pairs = zip(parts, self.shapes, strict=True)
+        return torch.cat([part.expand(*shape, *part.shape[2:]).flatten(0, 1) for part, shape in pairs])[None]
 
-        1 in place of a B_i or an L_i stands for all rows, or all tokens.
-        """
-        rows = zip(batches, self.shapes, strict=True)
-        return torch.cat([batch.expand(*shape, *batch.shape[2:]).flatten(0, 1) for batch, shape in rows])[None]
+    def unpack(self, row: Tensor, *, heads: bool = False) -> list[Tensor]:
+        """Takes a row (1, N, ...), or one of heads (1, H, N, ...), apart into its parts, which are views of it."""
+        if len(self.shapes) == 1:
+            return [row]
+        sizes = [rows * tokens for rows, tokens in self.shapes]
+        if not heads:
+            pieces = zip(row[0].split(sizes), self.shapes, strict=True)
+            return [piece.view(*shape, *row.shape[2:]) for piece, shape in pieces]
+        pieces = zip(row[0].split(sizes, dim=1), self.shapes, strict=True)
+        return [piece.view(-1, *shape, *row.shape[3:]).transpose(0, 1) for piece, shape in pieces]
 
-    def unpack(self, row: Tensor) -> list[Tensor]:
-        """Takes a row (1, N, ...) apart into batches (B_i, L_i, ...), which are views of it."""
-        pieces = row.split([rows * tokens for rows, tokens in self.shapes], dim=1)
-        return [piece.view(*shape, *row.shape[2:]) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
-
-class PackedMask(NamedTuple):
-    """Says which keys the queries of a packed row may attend to: those of their own batch that its mask leaves them.
+class AttentionMetadata(NamedTuple):
+    """Which queries meet which keys, and where both are; of a packed row, part by part.
 
     Attributes:
+        masks: what hides keys, one mask a part.
         queries: how the queries lie in their row.
         keys: how the keys lie in theirs.
-        masks: what hides keys in each batch.
+        positions: where the tokens of both rows are, for codes that act inside attention.
+        intervention: True where a head may still attend, broadcastable to (B, H, L, S): edges that are cut by hand. A
+            query is sharpened by as many keys as it would see without.
     """
 
+    masks: Sequence[Mask]
     queries: Packing
     keys: Packing
-    masks: tuple[Mask, ...]
+    positions: QueryKeyPositions | None = None
+    intervention: Bool[Tensor, "..."] | None = None
 
-    def closing(self, allowed: Bool[Tensor, "..."] | None) -> "PackedMask":
-        """Returns the mask as it is.
+    @classmethod
+    def of_batch(
+        cls, mask: Mask, queries: Tensor, keys: Tensor, positions: QueryKeyPositions | None = None
+    ) -> "AttentionMetadata":
+        """Returns what there is to know of a batch of one part, from its queries (B, L, ...) and keys (B, S, ...)."""
+        return cls((mask,), Packing.of((queries,)), Packing.of((keys,)), positions)
 
-        Raises:
-            ValueError: there is an intervention, which belongs to a batch of its own.
-        """
-        if allowed is not None:
-            raise ValueError("attention is intervened on batch by batch; do not pack them")
-        return self
+    def with_intervention(
+        self, intervention: Mapping[tuple[str, int], Bool[Tensor, "..."]] | None, attention: str, layer: int
+    ) -> "AttentionMetadata":
+        """Returns this with the edges closed that an intervention closes in an attention's layer, if any."""
+        allowed = None if intervention is None else intervention.get((attention, layer))
+        return self if allowed is None else self._replace(intervention=allowed)
 
-    def num_visible(self, num_queries: int, num_keys: int, device: torch.device) -> Integer[Tensor, "1 N"]:
-        """Returns how many keys each query may attend to."""
-        shapes = zip(self.masks, self.queries.shapes, self.keys.shapes, strict=True)
-        return self.queries.pack([mask.num_visible(own[1], other[1], device) for mask, own, other in shapes])
+    def turned(self, queries: Float[Tensor, "B H L K"]) -> Float[Tensor, "B H L K"]:
+        """Returns a row's queries, turned to where they are."""
+        return queries if self.positions is None else self.positions.code.turn(queries, self.positions.queries)
+
+    def part_masks(self) -> Sequence[Mask]:
+        """Returns the mask of each part, with the edges closed that are cut by hand."""
+        if self.intervention is None:
+            return self.masks
+        return [mask.narrowed(self.intervention) for mask in self.masks]
+
+    def part_positions(self) -> Sequence[QueryKeyPositions | None]:
+        """Returns where the queries and keys of each part are; None where the code adds nothing to a pair's score."""
+        positions = self.positions
+        if positions is None or "bias" not in positions.code.requires:
+            return (None,) * len(self.masks)
+        heads = positions.queries.dim() == 3
+        queries = self.queries.unpack(positions.queries, heads=heads)
+        keys = self.keys.unpack(positions.keys, heads=heads)
+        return [QueryKeyPositions(positions.code, *pair) for pair in zip(queries, keys, strict=True)]
+
+    def num_visible(self, device: torch.device) -> Integer[Tensor, "#B #H #L"]:
+        """Returns how many keys each query of the row may attend to."""
+        sizes = zip(self.masks, self.queries.shapes, self.keys.shapes, strict=True)
+        visible = [mask.num_visible(num_queries, num_keys, device) for mask, (_, num_queries), (_, num_keys) in sizes]
+        return visible[0] if len(visible) == 1 else self.queries.pack([each[:, 0] for each in visible])[:, None]

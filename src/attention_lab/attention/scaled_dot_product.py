@@ -27,11 +27,11 @@ class AttentionOutput(NamedTuple):
 def scaled_dot_product_attention(
     q: Float[Tensor, "*batch L K"],
     k: Float[Tensor, "*batch S K"],
-    v: Float[Tensor, "*batch S V"],
+    v: Float[Tensor, "*batch S M"],
     mask: Bool[Tensor, "..."] | None = None,
     dropout: float = 0.0,
     bias: Float[Tensor, "..."] | None = None,
-) -> tuple[Float[Tensor, "*batch L V"], Float[Tensor, "*batch L S"]]:
+) -> tuple[Float[Tensor, "*batch L M"], Float[Tensor, "*batch L S"]]:
     """Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V, spelled out (Vaswani et al. 2017, equation 1).
 
     Differs from the articles where they break: masked scores are filled with the smallest number of their own type
@@ -52,15 +52,18 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: `mask` is not boolean.
     """
-    # The queries are scaled, not the products: those may be too large for half precision.
-    scores = (q / math.sqrt(q.size(-1))) @ k.transpose(-2, -1)
-    if bias is not None:
-        scores = scores + bias
-    if mask is None:
-        weights = scores.softmax(dim=-1)
-    else:
-        mask = boolean(mask)
-        # The second fill changes only rows without a single allowed key: elsewhere those weights are 0 already.
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(dim=-1).masked_fill(~mask, 0.0)
+    # In single precision or better, whatever the queries are in: half precision would make near scores equal.
+    exact = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        scores = (q.to(exact) / math.sqrt(q.size(-1))) @ k.to(exact).transpose(-2, -1)
+        if bias is not None:
+            scores = scores + bias
+        if mask is None:
+            weights = scores.softmax(dim=-1)
+        else:
+            mask = boolean(mask)
+            # The second fill changes only rows without a single allowed key: elsewhere those weights are 0 already.
+            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+            weights = scores.softmax(dim=-1).masked_fill(~mask, 0.0)
+    weights = weights.to(q.dtype)
     return functional.dropout(weights, dropout, training=dropout > 0) @ v, weights

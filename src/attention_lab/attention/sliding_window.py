@@ -4,15 +4,19 @@ from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float, Integer, Shaped
 from torch import Tensor
+from torch.nn import functional
 
 from attention_lab.attention.key_values import KeyValues
 from attention_lab.attention.mask import Mask, boolean
-from attention_lab.attention.multi_head import MultiHeadAttention, fused, spelled_out
-from attention_lab.attention.window_blocks import WindowBlocks
-from attention_lab.attention.window_cache import Earlier, WindowCache, all_tokens
-from attention_lab.positions.position import Placed
+from attention_lab.attention.multi_head import MultiHeadAttention, fused
+from attention_lab.attention.window_cache import WindowCache, WindowKeyValues
+from attention_lab.errors import SettingError
+from attention_lab.positions.position import QueryKeyPositions
+
+SMALLEST = 32
+"""The least queries in a block, where there are as many: in smaller ones overhead costs more than it saves."""
 
 
 class Everywhere(NamedTuple):
@@ -39,7 +43,7 @@ class SlidingWindowAttention(MultiHeadAttention):
     full attention, which this is once the window reaches everywhere.
 
     Distance is counted in tokens as they stand in the row, not in coordinates, which may be stretched or drawn at
-    random. Nothing of size n x n is made unless weights are asked for, or the mask is a matrix or has one (`allowed`).
+    random. Nothing of size n x n is made unless weights are asked for, or the mask has `allowed`.
 
     Args:
         d_model: model width D.
@@ -49,10 +53,10 @@ class SlidingWindowAttention(MultiHeadAttention):
         num_global: how many of the first tokens see and are seen by everything.
 
     Raises:
-        ValueError: as `MultiHeadAttention`; or `window` is not positive, or `num_global` is negative.
+        SettingError: as `MultiHeadAttention`; or `window` is not positive, or `num_global` is negative.
     """
 
-    unable: ClassVar[Mapping[str, str]] = {
+    unsupported: ClassVar[Mapping[str, str]] = {
         "cross": "two sequences have no neighbourhood in common (LED, Longformer's own encoder-decoder, leaves "
         "cross-attention full)"
     }
@@ -62,9 +66,9 @@ class SlidingWindowAttention(MultiHeadAttention):
     ) -> None:
         super().__init__(d_model, num_heads, dropout)
         if window < 1:
-            raise ValueError(f"window={window} must be at least 1")
+            raise SettingError("window", window, "must be at least 1")
         if num_global < 0:
-            raise ValueError(f"num_global={num_global} must be at least 0")
+            raise SettingError("num_global", num_global, "must be at least 0")
         self.window = window
         self.num_global = num_global
 
@@ -76,8 +80,8 @@ class SlidingWindowAttention(MultiHeadAttention):
         self,
         queries: Float[Tensor, "B H L K"],
         memory: KeyValues,
-        mask: Mask | Bool[Tensor, "..."] | None,
-        placed: Placed | None,
+        mask: Mask,
+        positions: QueryKeyPositions | None,
         need_weights: bool,
     ) -> tuple[Float[Tensor, "B H L K"], Float[Tensor, "B H L S"] | None]:
         """Mixes the values of neighbours, head by head.
@@ -88,27 +92,24 @@ class SlidingWindowAttention(MultiHeadAttention):
             ValueError: queries and keys are not of one sequence; or they are decoded after padding on the left, which
                 took the place of global tokens in the cache.
         """
-        matrix_given = mask is not None and not isinstance(mask, Mask)
-        described = mask if isinstance(mask, Mask) else Mask()
-        cached = isinstance(memory.before, Earlier)
-        num_tokens = memory.keys.size(2) + (memory.before.length if cached else 0)
+        cached = isinstance(memory, WindowKeyValues)
+        num_tokens = memory.keys.size(2) + (memory.num_before if cached else 0)
         square = queries.size(2) == num_tokens
-        if not (square or cached or (described.causal and queries.size(2) < num_tokens)):
+        if not (square or cached or (mask.causal and queries.size(2) < num_tokens)):
             raise ValueError(
                 f"{queries.size(2)} queries and {num_tokens} keys cannot be of one sequence; a sliding window is for "
-                f"self-attention only: {self.unable['cross']}"
+                f"self-attention only: {self.unsupported['cross']}"
             )
-        everywhere = self._everywhere(described.keys, num_tokens, cached, queries.device)
-        if not need_weights and not matrix_given and described.allowed is None and (square or described.causal):
-            mixed = self._blockwise(queries, memory, described, placed, everywhere)
+        everywhere = self._everywhere(mask.keys, num_tokens, cached, queries.device)
+        if not need_weights and mask.allowed is None and (square or mask.causal):
+            mixed = self._blockwise(queries, memory, mask, positions, everywhere)
             # Under a causal mask all that a global token sees are global tokens.
-            if not described.causal and self.num_global:
-                mixed = self._with_global_queries(mixed, queries, memory, described, placed, everywhere)
+            if not mask.causal and self.num_global:
+                mixed = self._with_global_queries(mixed, queries, memory, mask, positions, everywhere)
             return mixed, None
-        memory = all_tokens(memory)
-        matrix = self._visible(everywhere.member, queries.size(2))
-        given = spelled_out(mask, queries, memory.keys)
-        return super().mix(queries, memory, matrix if given is None else matrix & given, placed, need_weights)
+        mask = mask.narrowed(self._visible(everywhere.member, queries.size(2)))
+        memory = memory.spread() if isinstance(memory, WindowKeyValues) else memory
+        return super().mix(queries, memory, mask, positions, need_weights)
 
     def _everywhere(
         self, real: Bool[Tensor, "B T"] | None, num_tokens: int, cached: bool, device: torch.device
@@ -139,18 +140,18 @@ class SlidingWindowAttention(MultiHeadAttention):
         queries: Float[Tensor, "B H L K"],
         memory: KeyValues,
         mask: Mask,
-        placed: Placed | None,
+        positions: QueryKeyPositions | None,
         everywhere: Everywhere,
     ) -> Float[Tensor, "B H L K"]:
         """Lets each block of queries attend to the global tokens and to the span that its window reaches."""
         batch, _, num_queries, _ = queries.shape
         blocks = WindowBlocks(num_queries, memory.keys.size(2), self.window, mask.causal)
-        kept = memory.before if isinstance(memory.before, Earlier) else memory
+        kept = memory.first if isinstance(memory, WindowKeyValues) else memory
         places = everywhere.places.clamp(max=kept.keys.size(2) - 1)[:, None, :, None]
 
         def cut(first: Tensor, part: Tensor) -> Tensor:
-            cut_BHNMK = _joined(first.take_along_dim(places, dim=2)[:, :, None], blocks.keys(part), dim=-2)
-            return cut_BHNMK.transpose(1, 2).flatten(0, 1)
+            joined = _joined(first.take_along_dim(places, dim=2)[:, :, None], blocks.keys(part), dim=-2)
+            return joined.transpose(1, 2).flatten(0, 1)
 
         def rows(each: Tensor) -> Tensor:
             return each.expand(batch, *each.shape[1:]).flatten(0, 1)
@@ -159,9 +160,9 @@ class SlidingWindowAttention(MultiHeadAttention):
         mixed = fused(
             blocks.queries(queries).transpose(1, 2).flatten(0, 1),
             KeyValues(cut(kept.keys, memory.keys), cut(kept.values, memory.values)),
-            rows(_open(blocks, mask, everywhere)[:, :, None]),
+            Mask(allowed=rows(_open(blocks, mask, everywhere)[:, :, None])),
             self.dropout.p if self.training else 0.0,
-            None if (bias := _bias(blocks, placed, everywhere)) is None else rows(bias),
+            None if (bias := _bias(blocks, positions, everywhere)) is None else rows(bias),
         )
         return mixed.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :num_queries]
 
@@ -171,15 +172,15 @@ class SlidingWindowAttention(MultiHeadAttention):
         queries: Float[Tensor, "B H L K"],
         memory: KeyValues,
         mask: Mask,
-        placed: Placed | None,
+        positions: QueryKeyPositions | None,
         everywhere: Everywhere,
     ) -> Float[Tensor, "B H L K"]:
         """Replaces what the global tokens found in their window by what they find everywhere."""
         places = everywhere.places[:, None, :, None]
         bias = None
-        if placed is not None and "bias" in placed.position.asks:
-            here = placed.queries.take_along_dim(everywhere.places, dim=1)
-            bias = placed.position.bias(here, placed.keys)
+        if positions is not None:
+            here = positions.queries.take_along_dim(everywhere.places, dim=1)
+            bias = positions.code.bias(here, positions.keys)
         found = fused(
             queries.take_along_dim(places, dim=2), memory, mask, self.dropout.p if self.training else 0.0, bias
         )
@@ -187,7 +188,49 @@ class SlidingWindowAttention(MultiHeadAttention):
         return mixed.scatter(2, places.expand_as(found), found)
 
 
-def _open(blocks: WindowBlocks, mask: Mask, everywhere: Everywhere) -> Bool[Tensor, "#B blocks N M"]:
+class WindowBlocks:
+    """Blocks of consecutive queries, each with the keys from `window` before its first to `window` after its last.
+
+    A block is as long as the window (unless that is very short), so that a span is three blocks, or two where no query
+    looks ahead, and the work proportional to the length. What lies beyond an end of the sequence is zero, or False.
+
+    Args:
+        num_queries: how many queries there are: they belong to the last tokens that have keys.
+        num_keys: how many keys there are.
+        window: how far a query sees on each side, in tokens.
+        causal: whether it sees the past side only.
+    """
+
+    def __init__(self, num_queries: int, num_keys: int, window: int, causal: bool) -> None:
+        # A window that reached beyond the sequence would only be filled with padding.
+        self.window = min(window, num_keys)
+        self.num_queries = num_queries
+        self.num_keys = num_keys
+        self.causal = causal
+        self.block = max(1, min(num_queries, max(self.window, SMALLEST)))
+        self.count = -(-num_queries // self.block)
+        self.span = self.window + self.block + (0 if causal else self.window)
+        self._behind = self.window - (num_keys - num_queries)
+        self._beyond = self.count * self.block - num_queries
+
+    def queries(self, x: Shaped[Tensor, "*batch L C"]) -> Shaped[Tensor, "*batch blocks block C"]:
+        """Cuts what belongs to queries into blocks."""
+        return functional.pad(x, (0, 0, 0, self._beyond)).unflatten(-2, (self.count, self.block))
+
+    def keys(self, x: Shaped[Tensor, "*batch S C"]) -> Shaped[Tensor, "*batch blocks span C"]:
+        """Cuts what belongs to keys into the spans of the blocks, which overlap."""
+        ahead = self._beyond + (0 if self.causal else self.window)
+        padded = functional.pad(x, (0, 0, self._behind, ahead))
+        return padded.unfold(-2, self.span, self.block).transpose(-1, -2)
+
+    def near(self, device: torch.device) -> Bool[Tensor, "block span"]:
+        """Says which keys of its span each query of a block can see."""
+        query = torch.arange(self.window, self.window + self.block, device=device)
+        distance = torch.arange(self.span, device=device) - query[:, None]
+        return (distance.abs() <= self.window) & (distance <= (0 if self.causal else self.window))
+
+
+def _open(blocks: WindowBlocks, mask: Mask, everywhere: Everywhere) -> Bool[Tensor, "#B blocks block keys"]:
     """Says what each query of a block sees of the global tokens and of its span."""
     num_tokens, device = everywhere.member.size(1), everywhere.member.device
     # A global token in the span is left to the global tokens, so that it does not count twice.
@@ -201,15 +244,15 @@ def _open(blocks: WindowBlocks, mask: Mask, everywhere: Everywhere) -> Bool[Tens
 
 
 def _bias(
-    blocks: WindowBlocks, placed: Placed | None, everywhere: Everywhere
-) -> Float[Tensor, "#B blocks H N M"] | None:
+    blocks: WindowBlocks, positions: QueryKeyPositions | None, everywhere: Everywhere
+) -> Float[Tensor, "#B blocks H block keys"] | None:
     """Returns what the position code adds to the score of each of these pairs."""
-    if placed is None or "bias" not in placed.position.asks:
+    if positions is None:
         return None
-    around = blocks.keys(placed.keys[:, -blocks.num_keys :, None])
-    first = placed.keys.take_along_dim(everywhere.places, dim=1)[:, None, :, None]
+    around = blocks.keys(positions.keys[:, -blocks.num_keys :, None])
+    first = positions.keys.take_along_dim(everywhere.places, dim=1)[:, None, :, None]
     keys = _joined(first, around, dim=-2)
-    return placed.position.bias(blocks.queries(placed.queries[..., None])[..., 0], keys[..., 0])
+    return positions.code.bias(blocks.queries(positions.queries[..., None])[..., 0], keys[..., 0])
 
 
 def _joined(first: Tensor, second: Tensor, dim: int) -> Tensor:

@@ -1,26 +1,35 @@
 """What a window keeps while decoding: the first tokens, the last ones, and how many are gone in between."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from attention_lab.attention.key_values import KeyValues
 
 
-class Earlier(NamedTuple):
-    """What is kept of the tokens before a window.
+@dataclass(slots=True)
+class WindowKeyValues(KeyValues):
+    """The keys and values of the tokens in a window, and of those before it that every later token sees.
 
     Attributes:
-        keys: those of the first tokens of all, which every later token sees.
-        values: theirs.
-        length: how many tokens came before the first one in the window.
+        first: keys and values of the first tokens of all.
+        num_before: how many tokens came before the first one in the window.
     """
 
-    keys: Float[Tensor, "B G N K"]
-    values: Float[Tensor, "B G N K"]
-    length: int
+    first: KeyValues
+    num_before: int
+
+    def spread(self) -> KeyValues:
+        """Returns keys and values in the places of all tokens so far, zeros where they are gone."""
+        gone = max(0, self.num_before - self.first.keys.size(2))
+
+        def whole(start: Tensor, end: Tensor) -> Tensor:
+            batch, heads, _, width = end.shape
+            return torch.cat([start[:, :, : self.num_before], end.new_zeros(batch, heads, gone, width), end], dim=2)
+
+        return KeyValues(whole(self.first.keys, self.keys), whole(self.first.values, self.values))
 
 
 class WindowCache:
@@ -41,7 +50,7 @@ class WindowCache:
         self._last: KeyValues | None = None
 
     def append(self, new: KeyValues, real: Bool[Tensor, "B S"] | None = None) -> KeyValues:
-        """Adds the next tokens and returns the last ones before them, themselves, and (as `before`) the first ones."""
+        """Adds the next tokens and returns them with the last ones before them, and with the first ones."""
         earlier, self.length = self.length, self.length + new.keys.size(2)
         memory, first = new, new
         if self._last is not None and self._first is not None:
@@ -51,22 +60,7 @@ class WindowCache:
         self._last = _copied(memory, slice(-self.window, None))
         if not earlier:
             return new
-        gone = self.length - memory.keys.size(2)
-        return memory._replace(before=Earlier(self._first.keys, self._first.values, gone))
-
-
-def all_tokens(memory: KeyValues) -> KeyValues:
-    """Returns keys and values in the places of all tokens so far, zeros where they are gone."""
-    if not isinstance(memory.before, Earlier):
-        return memory
-    first, length = memory.before, memory.before.length
-    gone = max(0, length - first.keys.size(2))
-
-    def placed(start: Tensor, end: Tensor) -> Tensor:
-        batch, heads, _, width = end.shape
-        return torch.cat([start[:, :, :length], end.new_zeros(batch, heads, gone, width), end], dim=2)
-
-    return KeyValues(placed(first.keys, memory.keys), placed(first.values, memory.values))
+        return WindowKeyValues(memory.keys, memory.values, self._first, self.length - memory.keys.size(2))
 
 
 def _joined(one: KeyValues, other: KeyValues) -> KeyValues:

@@ -1,26 +1,24 @@
 """Encoder-decoder Transformers of the same shape: ours, and those of other libraries, each as its library is used."""
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from attention_lab.attention.packing import Packing
 from attention_lab.composition.build import build_network
-from attention_lab.models.blocks import DecoderBlock
-from attention_lab.models.decoding import greedy_decode
+from attention_lab.models.blocks import draw_xavier
 from attention_lab.models.embedding import Embedding
 from attention_lab.models.encoder_decoder import EncoderDecoder
-from attention_lab.models.initialisation import draw_xavier
+from attention_lab.models.inference import greedy_decode
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.settings.schema import TrainSettings
 from attention_lab.tasks.vocabulary import BOS, EOS, PAD, num_tokens
 
-Predict = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
-"""From the sources (B_i, S_i) and the targets (B_i, L_i) of a batch's parts: logits (1, N, V) of what follows each
-target token, given those before it, in one row."""
+Predict = Callable[..., Tensor]
+"""From a source (B, S) and a target (B, L): logits (B, L, V) of what follows each target token, given those before it;
+ours takes the parts of a batch as well, as `SequenceModel.logits` does."""
 
 Decode = Callable[[Tensor, int], Tensor]
 """From sources (B, S): so many tokens (B, L), the likeliest at each step. It never stops early."""
@@ -46,7 +44,6 @@ def ours(settings: TrainSettings) -> Contender:
     """Returns the network that `train.py` makes, with the batches that it makes."""
     network = build_network(settings.model, settings.attention, settings.position, settings.data)
     assert isinstance(network, EncoderDecoder)
-    blocks = [block for block in network.decoder if isinstance(block, DecoderBlock)]
 
     def never_end() -> None:
         with torch.no_grad():
@@ -62,13 +59,13 @@ def ours(settings: TrainSettings) -> Contender:
 
         def predict(target: Tensor) -> Tensor:
             # Reading fills a state's caches: who is to read everything again needs empty ones.
-            empty = begun._replace(history=tuple(block.self_attn.new_cache() for block in blocks))
+            empty = begun._replace(history=[block.self_attn.new_cache() for block in network.decoder_layers])
             return network.step(target, empty)[0].logits
 
         return _uncached(predict, source, length)
 
     decoders = {"cached": cached, "uncached": uncached}
-    return Contender(network, network.packed_logits, decoders, network.batch_parts)
+    return Contender(network, network.logits, decoders, network.batch_parts)
 
 
 def ours_padded(settings: TrainSettings) -> Contender:
@@ -138,7 +135,7 @@ def x_transformers(settings: TrainSettings) -> Contender:
         start = source.new_full((len(source), 1), BOS)
         return network.generate(source, start, length, mask=source != PAD, temperature=0.0)
 
-    return Contender(network, _part_by_part(predict), {"cached": cached})
+    return Contender(network, predict, {"cached": cached})
 
 
 def bart(settings: TrainSettings) -> Contender:
@@ -174,7 +171,7 @@ def bart(settings: TrainSettings) -> Contender:
         given = {"input_ids": source, "attention_mask": (source != PAD).long(), "max_new_tokens": length}
         return network.generate(**given, do_sample=False, num_beams=1, use_cache=True)[:, 1:]
 
-    return Contender(network, _part_by_part(predict), {"cached": cached})
+    return Contender(network, predict, {"cached": cached})
 
 
 CONTENDERS: Mapping[str, Callable[[TrainSettings], Contender]] = {
@@ -203,15 +200,6 @@ def build_contender(name: str, settings: TrainSettings) -> Contender:
     """
     torch.manual_seed(0)
     return CONTENDERS[name](settings)
-
-
-def _part_by_part(predict: Callable[[Tensor, Tensor], Tensor]) -> Predict:
-    """Makes a network that reads one batch at a time read several parts one after another."""
-
-    def packed(sources: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
-        return Packing.of(targets).pack([predict(*part) for part in zip(sources, targets, strict=True)])
-
-    return packed
 
 
 def _uncached(predict: Callable[[Tensor], Tensor], source: Tensor, length: int) -> Tensor:

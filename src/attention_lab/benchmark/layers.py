@@ -60,7 +60,7 @@ def build_case(kind: str, length: int, settings: CostSettings) -> Case:
     limit = {"max_len": length} if "max_len" in run.attention else {}
     network = build_network(run.model, run.attention | limit, run.position, run.data)
     block = next(module for module in network.modules() if isinstance(module, TransformerBlock))
-    return Case(block, "causal" not in block.attn.unable, kind == EXPLICIT, shape, settings)
+    return Case(block, "causal" not in block.attn.unsupported, kind == EXPLICIT, shape, settings)
 
 
 def least_bytes(kind: str, length: int, batch_size: int, num_heads: int) -> int:

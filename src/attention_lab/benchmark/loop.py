@@ -112,7 +112,7 @@ class PlainRun:
     def __init__(self, trained: Trained, machine: Machine) -> None:
         self.network = untrained_network(trained.settings)
         settings = build(TrainSettings, trained.config, "")
-        self._loop = PlainLoop(self.network, self.network.packed_logits, settings, machine)
+        self._loop = PlainLoop(self.network, self.network.logits, settings, machine)
         self._data = trained.data
         trained.data.endless = True
         self._batches = iter(trained.data.train_dataloader())

@@ -18,7 +18,7 @@ class PlainLoop:
 
     Args:
         network: what learns.
-        predict: returns its logits (1, N, V) of all tokens for the sources and the targets of a batch's parts.
+        predict: returns its logits, as `SequenceModel.logits` does.
         settings: of the optimiser, and how many steps its schedule has.
         machine: where to run.
     """
@@ -26,7 +26,7 @@ class PlainLoop:
     def __init__(
         self,
         network: nn.Module,
-        predict: Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor],
+        predict: Callable[..., Tensor],
         settings: TrainSettings,
         machine: Machine,
     ) -> None:

@@ -4,8 +4,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from attention_lab.callbacks.writer import writer_of
 from attention_lab.data.batches import Batch
-from attention_lab.models.decoding import greedy_decode
-from attention_lab.models.inference import evaluation_mode
+from attention_lab.models.inference import evaluation_mode, greedy_decode
 from attention_lab.models.model import SequenceModel
 from attention_lab.plotting.samples import as_markdown, compare
 

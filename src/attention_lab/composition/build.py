@@ -69,6 +69,7 @@ def build_run(settings: TrainedSettings, trust: Trust = (), *, sketch: bool = Fa
         settings.position_sampling,
         settings.choices,
         trust,
+        longest=task.longest,
         sketch=sketch,
     )
     check_sequences(network, task, settings.data, settings.choices)
@@ -142,6 +143,7 @@ def build_network(
     choices: Mapping[str, str] | None = None,
     trust: Trust = (),
     *,
+    longest: Callable[[int], int] | None = None,
     sketch: bool = False,
 ) -> SequenceModel[Any]:
     """Builds the network that a config describes, with freshly drawn weights.
@@ -156,6 +158,8 @@ def build_network(
         position_sampling: how positions are drawn in training.
         choices: what the parts are called, by group; by their classes where that is not known.
         trust: whose classes may be built.
+        longest: how many tokens the longer of source and target has (`Task.longest`); positions that are spread evenly
+            over a range need to know it.
         sketch: build it without its numbers, on the meta device: it then has shapes only, and takes no memory.
 
     Raises:
@@ -174,10 +178,10 @@ def build_network(
     parts: dict[str, object] = {
         "attention": make_attention,
         "position": make_position,
-        "sampling": _sampling(position_sampling),
+        "sampling": _sampling(position_sampling, longest),
     }
     if "cross" in model_class.needs:
-        parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unable else make_attention
+        parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unsupported else make_attention
     taken = {name: part for name, part in parts.items() if name in settings_of(model_class)}
     make = partial(build, model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
     try:
@@ -230,8 +234,8 @@ def _check_memory(sketched: SequenceModel[Any]) -> None:
         raise SettingError("model", reason=f"{reason}; {smaller}")
 
 
-def _sampling(settings: PositionSamplingSettings) -> PositionSampling | None:
-    return None if settings.range is None else PositionSampling(settings.range, settings.distribution)
+def _sampling(settings: PositionSamplingSettings, longest: Callable[[int], int] | None) -> PositionSampling | None:
+    return None if settings.range is None else PositionSampling(settings.range, settings.distribution, longest)
 
 
 _LONGEST_NAME = 300

@@ -16,7 +16,7 @@ from attention_lab.attention.sliding_window import SlidingWindowAttention
 from attention_lab.errors import SettingError
 from attention_lab.models.decoder_only import DecoderOnly
 from attention_lab.models.model import SequenceModel
-from attention_lab.positions.absent import NoPosition
+from attention_lab.positions.none import NoPositionalEncoding
 from attention_lab.positions.position import Position
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.settings.checking import settings_of
@@ -52,17 +52,19 @@ def check_parts(
     if "attention" not in takes and attention is not MultiHeadAttention:
         reason = f"{with_model}, which has none to choose; leave it out"
         raise SettingError("attention", chosen["attention"], reason)
-    if "position" not in takes and position not in (PositionalEncoding, NoPosition):
+    if "position" not in takes and position not in (PositionalEncoding, NoPositionalEncoding):
         reason = f"{with_model}, for which the order of reading is the position; leave it out"
         raise SettingError("position", chosen["position"], reason)
-    if "causal" in model.needs and "causal" in attention.unable:
-        reason = f"cannot be causal, which model={chosen['model']} needs: {attention.unable['causal']}"
+    if "causal" in model.needs and "causal" in attention.unsupported:
+        reason = f"cannot be causal, which model={chosen['model']} needs: {attention.unsupported['causal']}"
         raise SettingError("attention", chosen["attention"], f"{reason}; use model=encoder_only, or another attention")
-    for asked in position.asks:
+    for required in position.requires:
         for group, part in (("attention", attention), ("model", model)):
-            if asked in part.unable:
-                fitting = "rotary" if asked == "frames" else "sinusoidal, learned or none"
-                reason = f"does not go with {group}={chosen[group]}: {part.unable[asked]}; use position={fitting}"
+            if required in part.unsupported:
+                fitting = "rotary" if required == "frames" else "sinusoidal, learned or none"
+                reason = (
+                    f"does not go with {group}={chosen[group]}: {part.unsupported[required]}; use position={fitting}"
+                )
                 raise SettingError("position", chosen["position"], reason)
 
 
@@ -84,7 +86,10 @@ def check_sequences(
         with told_of_the_task(task):
             longest = task.longest(data.max_length) + 1
     if longest > network.max_length:
-        reason = f"makes sequences of {longest} tokens (EOS included), but {_scarcest(network)} holds no more than"
+        shared = ", which source and target share," if isinstance(network, DecoderOnly) else ""
+        reason = (
+            f"makes sequences of {longest} tokens (EOS included), but {_scarcest(network)}{shared} holds no more than"
+        )
         raise SettingError("data.max_length", data.max_length, f"{reason} {network.max_length}")
     if isinstance(network, DecoderOnly):
         windows = [part for part in network.modules() if isinstance(part, SlidingWindowAttention) and part.num_global]
@@ -94,7 +99,7 @@ def check_sequences(
                 "longer ones are; use attention.num_global=0"
             )
             raise SettingError("attention.num_global", windows[0].num_global, reason)
-    if network.says_at_most_its_source and longest > data.max_length + 1:
+    if network.target_within_source and longest > data.max_length + 1:
         model = (choices or {}).get("model", type(network).__name__)
         reason = f"has targets of {longest - 1} symbols for sources of {data.max_length}, but model={model} says"
         hint = "one for each at most; use model=encoder_decoder or decoder_only"
@@ -111,7 +116,7 @@ def check_sampling(network: nn.Module, sampling: PositionSamplingSettings, task:
         return
     codes = [module for module in network.modules() if isinstance(module, Position)]
     longest = task.longest(data.max_length) + 1 + (data.max_length + 1 if isinstance(network, DecoderOnly) else 0)
-    if not codes or isinstance(codes[0], NoPosition):
+    if not codes or isinstance(codes[0], NoPositionalEncoding):
         reason = "does not go with a network that is told no positions; use null"
     elif sampling.range < longest:
         reason = f"is too few for sequences of {longest} tokens"

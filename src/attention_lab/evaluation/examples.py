@@ -10,8 +10,7 @@ from torch import Tensor
 
 from attention_lab.data.batches import Batch, SequenceRows, readable_rows, spread_rows
 from attention_lab.evaluation.scoring import whole_map_fits
-from attention_lab.models.decoding import greedy_decode
-from attention_lab.models.inference import evaluation_mode
+from attention_lab.models.inference import evaluation_mode, greedy_decode
 from attention_lab.models.model import AttentionMaps, Axis, SequenceModel
 from attention_lab.tasks.mixture import Mixture
 from attention_lab.tasks.task import Task

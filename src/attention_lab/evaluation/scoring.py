@@ -15,8 +15,7 @@ from attention_lab.errors import SettingError
 from attention_lab.evaluation.records import Baselines, HeadAlignment, Scores
 from attention_lab.metrics.alignment import AlignmentScores, Head, HeadScores
 from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores
-from attention_lab.models.decoding import greedy_decode
-from attention_lab.models.inference import evaluation_mode
+from attention_lab.models.inference import evaluation_mode, greedy_decode
 from attention_lab.models.model import MAX_CELLS, Intervention, SequenceModel
 from attention_lab.runs.trained import Trained, untrained_network
 

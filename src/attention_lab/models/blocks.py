@@ -1,18 +1,18 @@
 """The Transformer's layers: residual, then layer norm, as in the articles (post-norm)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attention_lab.attention.key_values import KeyValues
-from attention_lab.attention.mask import Mask
+from attention_lab.attention.mask import Mask, as_mask
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.attention.packing import PackedMask
-from attention_lab.attention.projection import Projection
-from attention_lab.models.dropout import make_dropout
-from attention_lab.positions.position import Placed
+from attention_lab.attention.packing import AttentionMetadata
+from attention_lab.errors import SettingError
+from attention_lab.models.embedding import make_dropout
+from attention_lab.positions.position import QueryKeyPositions
 
 AttentionFactory = Callable[[int, int, float], MultiHeadAttention]
 """Builds an attention from (d_model, num_heads, dropout)."""
@@ -65,25 +65,25 @@ class TransformerBlock(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B L D"],
-        mask: Mask | PackedMask | Bool[Tensor, "..."] | None = None,
+        mask: Mask | Bool[Tensor, "..."] | None = None,
         *,
         need_weights: bool = True,
-        placed: Placed | None = None,
+        positions: QueryKeyPositions | None = None,
     ) -> BlockOutput:
         """Runs the layer; `mask` is True where a query may attend, broadcastable to (B, H, L, L)."""
-        return self.read(x, self.attn.project(x, x, placed), mask, need_weights=need_weights, placed=placed)
+        metadata = AttentionMetadata.of_batch(as_mask(mask, x.size(1)), x, x, positions)
+        return self.read(x, self.attn.project(x, x, metadata.keys, positions), metadata, need_weights=need_weights)
 
     def read(
         self,
         x: Float[Tensor, "B L D"],
-        history: KeyValues,
-        mask: Mask | PackedMask | Bool[Tensor, "..."] | None = None,
+        history: Sequence[KeyValues],
+        metadata: AttentionMetadata,
         *,
-        need_weights: bool = True,
-        placed: Placed | None = None,
+        need_weights: bool = False,
     ) -> BlockOutput:
-        """Runs the layer on the last L tokens of those whose `attn.project` is `history`."""
-        mixed, weights = self.attn.attend(x, history, mask, need_weights=need_weights, placed=placed)
+        """Runs the layer on a row of tokens, the last ones of those whose `attn.project` is `history`."""
+        mixed, weights = self.attn.attend(x, history, metadata, need_weights=need_weights)
         x = self.norm1(x + self.dropout(mixed))
         x = self.norm2(x + self.dropout(self.ffn(x)))
         return BlockOutput(x, weights)
@@ -132,35 +132,28 @@ class DecoderBlock(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B L D"],
-        history: KeyValues,
-        memory: KeyValues,
-        memory_mask: Mask | PackedMask | None = None,
-        history_mask: Mask | PackedMask = CAUSAL,
+        history: Sequence[KeyValues],
+        memory: Sequence[KeyValues],
+        to_history: AttentionMetadata,
+        to_memory: AttentionMetadata,
         *,
         need_weights: bool = True,
-        need_self_weights: bool | None = None,
-        placed: Placed | None = None,
-        memory_placed: Placed | None = None,
+        need_self_weights: bool = True,
     ) -> DecoderBlockOutput:
         """Runs the layer.
 
         Args:
-            x: the last L of the T target tokens so far: all of them in training, one in cached decoding.
-            history: `self_attn.project` of all T tokens.
+            x: a row of the last target tokens so far: all of them in training, one of each row in cached decoding.
+            history: `self_attn.project` of all of them.
             memory: `cross_attn.project` of the encoded source.
-            memory_mask: which source tokens may be attended to.
-            history_mask: which target tokens may be.
-            need_weights: return the weights of both attentions.
-            need_self_weights: return those of self-attention; where not given, as `need_weights` says.
-            placed: where the target's tokens are, for position codes that act inside attention.
-            memory_placed: where the target's and the source's are.
+            to_history: which target tokens may be attended to.
+            to_memory: which source tokens may be.
+            need_weights: return the weights of cross-attention.
+            need_self_weights: return those of self-attention.
         """
-        need_self = need_weights if need_self_weights is None else need_self_weights
-        mixed, self_weights = self.self_attn.attend(x, history, history_mask, need_weights=need_self, placed=placed)
+        mixed, self_weights = self.self_attn.attend(x, history, to_history, need_weights=need_self_weights)
         x = self.norm1(x + self.dropout(mixed))
-        mixed, cross_weights = self.cross_attn.attend(
-            x, memory, memory_mask, need_weights=need_weights, placed=memory_placed
-        )
+        mixed, cross_weights = self.cross_attn.attend(x, memory, to_memory, need_weights=need_weights)
         x = self.norm2(x + self.dropout(mixed))
         x = self.norm3(x + self.dropout(self.ffn(x)))
         return DecoderBlockOutput(x, self_weights, cross_weights)
@@ -169,7 +162,16 @@ class DecoderBlock(nn.Module):
 def feed_forward(d_model: int, d_ff: int, dropout: float) -> nn.Sequential:
     """FFN(x) = max(0, x W1 + b1) W2 + b2, applied to each position alone (Vaswani et al. 2017, equation 2)."""
     if d_ff < 1:
-        raise ValueError(f"d_ff={d_ff} must be at least 1")
-    # In place, as the network is 1 % faster for it: a hook on the first layer sees what is left after it.
-    activation = nn.ReLU(inplace=True)
-    return nn.Sequential(Projection(d_model, d_ff), activation, make_dropout(dropout), Projection(d_ff, d_model))
+        raise SettingError("d_ff", d_ff, "must be at least 1")
+    return nn.Sequential(nn.Linear(d_model, d_ff), nn.ReLU(), make_dropout(dropout), nn.Linear(d_ff, d_model))
+
+
+def draw_xavier(network: nn.Module) -> None:
+    """Draws every matrix Xavier-uniform and sets biases to zero, as `torch.nn.Transformer` does.
+
+    With `nn.Linear`'s own narrower draw the heads take several times as long to align.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)

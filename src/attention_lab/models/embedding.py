@@ -5,9 +5,8 @@ from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
-from torch.nn import functional
 
-from attention_lab.models.dropout import make_dropout
+from attention_lab.errors import SettingError
 from attention_lab.positions.position import Position
 
 
@@ -33,17 +32,17 @@ class Embedding(nn.Module):
         position: the position code.
 
     Raises:
-        ValueError: an argument is out of its range.
+        SettingError: an argument is out of its range.
     """
 
     def __init__(self, num_tokens: int, d_model: int, dropout: float, position: Position) -> None:
         super().__init__()
         if num_tokens < 1:
-            raise ValueError(f"num_tokens={num_tokens} must be at least 1")
+            raise SettingError("num_tokens", num_tokens, "must be at least 1")
         if d_model < 1:
-            raise ValueError(f"d_model={d_model} must be at least 1")
+            raise SettingError("d_model", d_model, "must be at least 1")
         if not 0 <= dropout < 1:
-            raise ValueError(f"dropout={dropout} is not a probability; use 0 <= dropout < 1")
+            raise SettingError("dropout", dropout, "is not a probability; use 0 <= dropout < 1")
         self.tokens = nn.Embedding(num_tokens, d_model)
         self.position = position
         self.dropout = make_dropout(dropout)
@@ -54,9 +53,9 @@ class Embedding(nn.Module):
         self, tokens: Integer[Tensor, "B L"], coordinates: Integer[Tensor, "#B L"] | None = None
     ) -> Float[Tensor, "B L D"]:
         """Embeds tokens; `coordinates` are their positions, 0, 1, 2, ... where not given."""
-        if self.training and tokens.numel() > self.tokens.num_embeddings:
-            # Of the table and what is taken out of it, scaling the smaller one makes a step 1 % faster.
-            embedded = functional.embedding(tokens, self.tokens.weight * self.scale)
-        else:
-            embedded = self.tokens(tokens) * self.scale
-        return self.dropout(self.position(embedded, coordinates))
+        return self.dropout(self.position(self.tokens(tokens) * self.scale, coordinates))
+
+
+def make_dropout(dropout: float) -> nn.Module:
+    """Returns dropout, or nothing for a probability of 0: a decoded token would pass through five that drop nothing."""
+    return nn.Dropout(dropout) if dropout else nn.Identity()

@@ -1,42 +1,73 @@
 """The Transformer of "Attention Is All You Need": an encoder, a decoder, and cross-attention between them."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 from torch import Tensor, nn
 
-from attention_lab.attention.key_values import Cache
+from attention_lab.attention.key_values import Cache, KeyValues
 from attention_lab.attention.mask import Mask, hiding_padding
 from attention_lab.attention.multi_head import MultiHeadAttention
-from attention_lab.attention.packing import PackedMask, Packing
-from attention_lab.attention.projection import Projection
-from attention_lab.models.blocks import CAUSAL, AttentionFactory, DecoderBlock, TransformerBlock
-from attention_lab.models.decoder_state import DecodingState, Memory
+from attention_lab.attention.packing import AttentionMetadata, Packing
+from attention_lab.models.blocks import AttentionFactory, DecoderBlock, TransformerBlock, draw_xavier
 from attention_lab.models.embedding import Embedding, PositionFactory
-from attention_lab.models.initialisation import draw_xavier
 from attention_lab.models.model import (
-    NOTHING_CLOSED,
+    AttentionMaps,
     Axis,
     Intervention,
     ModelOutput,
-    SequenceModel,
+    Tokens,
     attention_maps,
     check_shape,
-    most_tokens,
+    parts_of,
 )
-from attention_lab.positions.coordinates import Coordinates, num_symbols
-from attention_lab.positions.position import Placed
-from attention_lab.positions.sampling import PositionSampling, places_of, ruler_for
+from attention_lab.models.transformer import Transformer, packed_places
+from attention_lab.positions.coordinates import Coordinates, Ruler, num_symbols
+from attention_lab.positions.position import QueryKeyPositions
+from attention_lab.positions.sampling import PositionSampling
 from attention_lab.positions.sinusoidal import PositionalEncoding
 from attention_lab.tasks.vocabulary import PAD
 
-PACKED_PARTS = 8
-"""Parts of a training batch: packed, they cost little, and so many leave 3.5 % of padding among lengths 1 to 16."""
+CAUSAL = Mask(causal=True)
 
 
-class EncoderDecoder(SequenceModel[DecodingState]):
+class Memory(NamedTuple):
+    """What the decoder sees of the source.
+
+    Attributes:
+        layers: for each layer and part, keys and values, computed once.
+        masks: which source tokens are real, part by part.
+        packing: how the source tokens lie in their row.
+        places: their coordinates.
+        rulers: the coordinates of both sequences, part by part.
+        num_symbols: how many tokens each source has before its EOS, part by part.
+    """
+
+    layers: Sequence[Sequence[KeyValues]]
+    masks: Sequence[Mask]
+    packing: Packing
+    places: Coordinates
+    rulers: Sequence[Ruler]
+    num_symbols: Sequence[Integer[Tensor, "_ 1"]]
+
+
+class DecodingState(NamedTuple):
+    """What the decoder keeps between two tokens.
+
+    Attributes:
+        memory: what it sees of the source.
+        history: what each layer's self-attention keeps of the target so far; none where all of it is read at once.
+        num_read: how many target tokens there were.
+    """
+
+    memory: Memory
+    history: Sequence[Cache] = ()
+    num_read: int = 0
+
+
+class EncoderDecoder(Transformer[DecodingState]):
     """An encoder-decoder Transformer (Vaswani et al. 2017, figure 1), post-norm.
 
     Its attentions are called `encoder_self`, `decoder_self` and `decoder_cross`.
@@ -54,7 +85,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         sampling: draws positions in training; they are counted where it is None.
 
     Raises:
-        ValueError: an argument is out of its range.
+        SettingError: an argument is out of its range.
     """
 
     alignment_attention = "decoder_cross"
@@ -62,7 +93,7 @@ class EncoderDecoder(SequenceModel[DecodingState]):
     axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {
         "encoder_self": ("source", "source"),
         "decoder_self": ("target", "target"),
-        "decoder_cross": ("to say", "source"),
+        "decoder_cross": ("predicted", "source"),
     }
 
     def __init__(
@@ -90,15 +121,9 @@ class EncoderDecoder(SequenceModel[DecodingState]):
         self.decoder = nn.ModuleList(
             DecoderBlock(*layer, attention=attention, cross_attention=cross_attention) for _ in range(num_layers)
         )
-        self.output = Projection(d_model, num_tokens)
+        self.output = nn.Linear(d_model, num_tokens)
         self.sampling = sampling
-        self.max_length = most_tokens(self, source_position)
-        # Of a bias, which is worth something to a pair, there would be N x N in a packed row of N tokens.
-        asked = (*source_position.asks, *target_position.asks)
-        attentions = [module for module in self.modules() if isinstance(module, MultiHeadAttention)]
-        self._packs = "bias" not in asked and all(each.packs for each in attentions)
-        if self._packs:
-            self.batch_parts = PACKED_PARTS
+        self.limit_positions(source_position)
         draw_xavier(self)
 
     @property
@@ -107,162 +132,131 @@ class EncoderDecoder(SequenceModel[DecodingState]):
 
     @property
     def alignment_layers(self) -> Sequence[MultiHeadAttention]:
-        return [block.cross_attn for block in self._decoder_blocks()]
+        return [block.cross_attn for block in self.decoder_layers]
 
     def forward(
         self,
-        source: Integer[Tensor, "B S"],
-        target: Integer[Tensor, "B T"],
+        source: Tokens,
+        target: Tokens,
         *,
         need_weights: bool = False,
         intervention: Intervention | None = None,
     ) -> ModelOutput:
-        closed = intervention or {}
-        state, encoder_self = self._begin(source, target.size(1), need_weights, closed)
-        output, _ = self._step(target, state, need_weights, need_weights, closed)
-        return output._replace(attention={**attention_maps({"encoder_self": encoder_self}), **output.attention})
+        whole = need_weights or bool(intervention)
+        sources, targets = parts_of(source, whole=whole), parts_of(target, whole=whole)
+        rulers = [self.ruler(read, to_read.size(1), to_read) for read, to_read in zip(sources, targets, strict=True)]
+        memory, encoder_self = self._encode(sources, rulers, need_weights, intervention)
+        output = self._decode(targets, DecodingState(memory), need_weights, need_weights, intervention)
+        return output._replace(attention={**encoder_self, **output.attention})
 
     def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> DecodingState:
-        return self._begin(source, num_targets, need_weights=False, closed={})[0]
+        memory, _ = self._encode([source], [self.ruler(source, num_targets)])
+        return DecodingState(memory, [block.self_attn.new_cache(num_targets) for block in self.decoder_layers])
 
     def step(
         self, tokens: Integer[Tensor, "B L"], state: DecodingState, *, need_weights: bool = False
     ) -> tuple[ModelOutput, DecodingState]:
-        return self._step(tokens, state, need_weights, need_self_weights=False, closed={})
+        output = self._decode([tokens], state, need_weights)
+        return output, state._replace(num_read=state.num_read + tokens.size(1))
 
-    def packed_logits(
-        self, sources: Sequence[Integer[Tensor, "_ _"]], targets: Sequence[Integer[Tensor, "_ _"]]
-    ) -> Float[Tensor, "1 N V"]:
-        if len(sources) == 1 or not self._packs:
-            return super().packed_logits(sources, targets)
-        source, target = Packing.of(sources), Packing.of(targets)
-        longest = max(length for _, length in (*source.shapes, *target.shapes))
-        if longest > self.max_length:
-            raise ValueError(f"a sequence of {longest} tokens does not fit into {self.max_length} positions")
-        reals = [tokens != PAD for tokens in sources]
-        masks = tuple(hiding_padding(real) for real in reals)
-        lengths = (tokens.size(1) for tokens in targets)
-        places = [places_of(self.sampling, *batch, self.training) for batch in zip(reals, lengths, strict=True)]
-        read = Coordinates(*map(source.pack, zip(*(of_sources for of_sources, _ in places), strict=True)))
-        said = Coordinates(*map(target.pack, zip(*(of_targets for _, of_targets in places), strict=True)))
+    @property
+    def encoder_layers(self) -> list[TransformerBlock]:
+        """The encoder's blocks, from the first to the last."""
+        return [block for block in self.encoder if isinstance(block, TransformerBlock)]
 
-        x = _embedded(self.source_embedding, source.pack(sources), read)
-        memory, _ = self._read(x, read, PackedMask(source, source, masks))
-        memory = memory._replace(mask=PackedMask(target, source, masks))
+    @property
+    def decoder_layers(self) -> list[DecoderBlock]:
+        """The decoder's blocks, from the first to the last."""
+        return [block for block in self.decoder if isinstance(block, DecoderBlock)]
 
-        own = crossing = None
-        position = self.target_embedding.position
-        if position.asks:
-            own, crossing = Placed(position, said.start, said.start), position.across(said, read)
-        history_mask = PackedMask(target, target, (CAUSAL,) * len(targets))
-        history = [block.self_attn.new_cache() for block in self._decoder_blocks()]
-        y = _embedded(self.target_embedding, target.pack(targets), said)
-        return self._say(y, memory, history, own, own, crossing, history_mask=history_mask).logits
-
-    def _begin(
-        self, source: Tensor, num_targets: int, need_weights: bool, closed: Intervention
-    ) -> tuple[DecodingState, list[Tensor | None]]:
-        real = source != PAD
-        ruler = ruler_for(self.sampling, real, num_targets, self.training)
-        places = ruler.source(real)
-        x = self.source_embedding(source, places.start)
-        memory, weights = self._read(x, places, hiding_padding(real), need_weights, closed)
-        history = tuple(block.self_attn.new_cache(num_targets) for block in self._decoder_blocks())
-        return DecodingState(memory, ruler, num_symbols(real), history, 0), weights
-
-    def _read(
+    def _encode(
         self,
-        x: Tensor,
-        places: Coordinates,
-        mask: Mask | PackedMask,
+        sources: Sequence[Tensor],
+        rulers: Sequence[Ruler],
         need_weights: bool = False,
-        closed: Intervention = NOTHING_CLOSED,
-    ) -> tuple[Memory, list[Tensor | None]]:
-        """Runs the encoder on embedded sources."""
-        placed = Placed(self.source_embedding.position, places.start, places.start)
-        weights: list[Tensor | None] = []
-        for layer, block in enumerate(self.encoder):
-            allowed = closed.get(("encoder_self", layer))
-            x, own = block(x, mask.closing(allowed), need_weights=need_weights, placed=placed)
-            weights.append(own)
-        crossing = self.target_embedding.position.across(places, places)
-        layers = tuple(block.cross_attn.project(x, x, crossing) for block in self._decoder_blocks())
-        return Memory(layers, mask, places), weights
+        intervention: Intervention | None = None,
+    ) -> tuple[Memory, AttentionMaps]:
+        """Reads the parts of a batch of sources."""
+        packing = Packing.of(sources)
+        real = [tokens != PAD for tokens in sources]
+        places = packed_places(packing, [ruler.source(each) for ruler, each in zip(rulers, real, strict=True)])
+        for ruler, tokens in zip(rulers, sources, strict=True):
+            self.check_places(ruler, tokens.size(1), places.start)
+        masks = [hiding_padding(each) for each in real]
+        positions = QueryKeyPositions(self.source_embedding.position, places.start, places.start)
+        metadata = AttentionMetadata(masks, packing, packing, positions)
+        x = self.source_embedding(packing.pack(sources), places.start)
+        maps: list[Tensor | None] = []
+        for layer, block in enumerate(self.encoder_layers):
+            keys = block.attn.project(x, x, packing, positions)
+            seen = metadata.with_intervention(intervention, "encoder_self", layer)
+            x, weights = block.read(x, keys, seen, need_weights=need_weights)
+            maps.append(weights)
+        crossing = self.target_embedding.position.for_cross_attention(places, places)
+        layers = [block.cross_attn.project(x, x, packing, crossing) for block in self.decoder_layers]
+        memory = Memory(layers, masks, packing, places, rulers, [num_symbols(each) for each in real])
+        return memory, attention_maps({"encoder_self": maps})
 
-    def _step(
+    def _decode(
         self,
-        tokens: Tensor,
+        targets: Sequence[Tensor],
         state: DecodingState,
-        need_weights: bool,
-        need_self_weights: bool,
-        closed: Intervention,
-    ) -> tuple[ModelOutput, DecodingState]:
-        end = state.position + tokens.size(1)
-        ranks = torch.arange(state.position, end, device=tokens.device)[None]
-        here = state.ruler.at(ranks)
-        new = placed = crossing = None
-        position = self.target_embedding.position
-        # A code that only adds to embeddings says nothing to attention.
-        if position.asks:
-            so_far = state.ruler.at(torch.arange(end, device=tokens.device)[None])
-            new, placed = Placed(position, here, here), Placed(position, here, so_far)
-            crossing = position.across(state.ruler.target(ranks, state.num_symbols), state.memory.places)
-        x = self.target_embedding(tokens, here)
-        output = self._say(
-            x,
-            state.memory,
-            state.history,
-            new,
-            placed,
-            crossing,
-            need_weights=need_weights,
-            need_self_weights=need_self_weights,
-            closed=closed,
-        )
-        return output, state._replace(position=end)
-
-    def _say(
-        self,
-        x: Tensor,
-        memory: Memory,
-        history: Sequence[Cache],
-        new: Placed | None,
-        placed: Placed | None,
-        crossing: Placed | None,
-        *,
-        history_mask: Mask | PackedMask = CAUSAL,
         need_weights: bool = False,
         need_self_weights: bool = False,
-        closed: Intervention = NOTHING_CLOSED,
+        intervention: Intervention | None = None,
     ) -> ModelOutput:
-        """Runs the decoder on embedded target tokens.
-
-        `new` says where they are, `placed` where they and all target tokens so far are, `crossing` where they and the
-        source's are.
-        """
+        """Reads the parts of a batch of targets: all of their tokens, or the next ones where there is a history."""
+        packing, code, memory = Packing.of(targets), self.target_embedding.position, state.memory
+        places = self._target_places(packing, targets, state)
+        own = crossing = None
+        # A code that only adds to embeddings says nothing to attention.
+        if code.requires:
+            own = QueryKeyPositions(code, places.start, places.start)
+            crossing = code.for_cross_attention(places, memory.places)
+        to_history = AttentionMetadata([CAUSAL] * len(targets), packing, packing, own)
+        if state.num_read:
+            to_history = self._with_history(to_history, state)
+        to_memory = AttentionMetadata(memory.masks, packing, memory.packing, crossing)
+        x = self.target_embedding(packing.pack(targets), places.start)
         decoder_self: list[Tensor | None] = []
         decoder_cross: list[Tensor | None] = []
-        for layer, block in enumerate(self._decoder_blocks()):
-            x, own, cross = block(
+        for layer, block in enumerate(self.decoder_layers):
+            history = block.self_attn.project(x, x, packing, own)
+            if state.history:
+                history = [state.history[layer].append(history[0])]
+            x, self_weights, cross_weights = block(
                 x,
-                history[layer].append(block.self_attn.project(x, x, new)),
+                history,
                 memory.layers[layer],
-                memory.mask.closing(closed.get(("decoder_cross", layer))),
-                history_mask.closing(closed.get(("decoder_self", layer))),
+                to_history.with_intervention(intervention, "decoder_self", layer),
+                to_memory.with_intervention(intervention, "decoder_cross", layer),
                 need_weights=need_weights,
                 need_self_weights=need_self_weights,
-                placed=placed,
-                memory_placed=crossing,
             )
-            decoder_self.append(own)
-            decoder_cross.append(cross)
+            decoder_self.append(self_weights)
+            decoder_cross.append(cross_weights)
         maps = attention_maps({"decoder_self": decoder_self, "decoder_cross": decoder_cross})
         return ModelOutput(self.output(x), maps)
 
-    def _decoder_blocks(self) -> list[DecoderBlock]:
-        return [block for block in self.decoder if isinstance(block, DecoderBlock)]
+    def _target_places(self, packing: Packing, targets: Sequence[Tensor], state: DecodingState) -> Coordinates:
+        """Returns where the next target tokens are."""
+        places: list[Coordinates] = []
+        for tokens, ruler, symbols in zip(targets, state.memory.rulers, state.memory.num_symbols, strict=True):
+            end = state.num_read + tokens.size(1)
+            ranks = torch.arange(state.num_read, end, device=tokens.device)[None]
+            if ruler.gap is not None:
+                # Padding of a row that is spread wide may lie beyond all places, and nobody reads it.
+                ranks = ranks.where(tokens != PAD, 0)
+            places.append(ruler.target(ranks, symbols))
+            self.check_places(ruler, end, places[-1].start)
+        return packed_places(packing, places)
 
-
-def _embedded(embedding: Embedding, tokens: Integer[Tensor, "1 N"], places: Coordinates) -> Float[Tensor, "1 N D"]:
-    """Embeds packed tokens: each by itself, since a packed row may be longer than any sequence."""
-    return embedding(tokens.mT, places.start.mT).transpose(0, 1)
+    def _with_history(self, metadata: AttentionMetadata, state: DecodingState) -> AttentionMetadata:
+        """Returns the metadata of the next target tokens, which attend to those before them as well."""
+        rows, new = metadata.queries.shapes[0]
+        end = state.num_read + new
+        positions = metadata.positions
+        if positions is not None:
+            so_far = torch.arange(end, device=positions.queries.device)[None]
+            positions = positions._replace(keys=state.memory.rulers[0].at(so_far))
+        return metadata._replace(keys=Packing(((rows, end),)), positions=positions)

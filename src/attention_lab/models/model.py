@@ -7,9 +7,9 @@ from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
-from attention_lab.attention.multi_head import AlignmentLayer, MultiHeadAttention
+from attention_lab.attention.multi_head import AlignmentLayer
 from attention_lab.attention.packing import Packing
-from attention_lab.positions.position import Position
+from attention_lab.errors import SettingError
 
 State = TypeVar("State")
 
@@ -23,28 +23,28 @@ MAX_CELLS = 2**22
 Intervention = Mapping[tuple[str, int], Bool[Tensor, "..."]]
 """For an attention and a layer: True where a head may still attend, broadcastable to (B, H, L, S)."""
 
-NOTHING_CLOSED: Intervention = {}
-"""No intervention."""
+Axis = Literal["source", "target", "predicted", "predicted in place", "source, target", "source, predicted"]
+"""What stands along a side of a map: tokens that are read, or those predicted after each."""
 
-
-Axis = Literal["source", "target", "to say", "to say in place", "source, target", "source, to say"]
-"""What stands along a side of a map: tokens that are read, or those to be said after each."""
+Tokens = Integer[Tensor, "B _"] | Sequence[Integer[Tensor, "_ _"]]
+"""A batch of token ids padded with PAD; or, in training, the parts of one, each padded to a length of its own."""
 
 
 class ModelOutput(NamedTuple):
-    """What a network says about every target token.
+    """What a network predicts after every target token.
 
     Attributes:
-        logits: unnormalised log-probabilities of the next token, (B, T, V).
+        logits: unnormalised log-probabilities of the next token, (B, T, V); of all tokens of all parts, one part after
+            another, (1, N, V), where a batch was given in parts.
         attention: the weights behind them; empty when they were not asked for.
     """
 
-    logits: Float[Tensor, "B T V"]
+    logits: Float[Tensor, "B L V"]
     attention: AttentionMaps
 
 
 class SequenceModel(nn.Module, ABC, Generic[State]):
-    """A network that reads a source and says a target, token by token.
+    """A network that reads a source and predicts a target, token by token.
 
     `State` is whatever the network keeps between two tokens when it decodes.
     """
@@ -53,7 +53,7 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     """How many tokens (specials included) a source or a target may have."""
 
     alignment_attention: str = ""
-    """The attention whose rows are the target tokens to say and whose columns are the source tokens; empty without."""
+    """The attention whose rows are the predicted tokens and whose columns are the source tokens; empty without."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     """What its attention must be able to be: `causal`, `cross`."""
@@ -61,19 +61,25 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {}
     """What the rows and the columns of each attention's maps are."""
 
-    unable: ClassVar[Mapping[str, str]] = {}
-    """What positions may ask for and this network cannot do, and why."""
+    unsupported: ClassVar[Mapping[str, str]] = {}
+    """What positions may require and this network cannot do, and why."""
 
-    batch_parts: int = 3
-    """How many parts of like lengths a training batch is best cut into on a CPU: more save padding, and each costs."""
+    batch_parts: int = 1
+    """How many parts of like lengths a training batch is best cut into on a CPU: more save padding, and each costs.
+    With 1, `forward` is only ever given plain tensors."""
 
-    says_at_most_its_source: ClassVar[bool] = False
+    target_within_source: ClassVar[bool] = False
     """Whether targets may not be longer than their sources."""
 
     @property
     def frames(self) -> tuple[str, ...]:
         """Where each head of that attention measures positions from; empty where all do alike."""
         return ()
+
+    @property
+    def maps_in_pieces(self) -> bool:
+        """Whether `step` returns weights where they are asked for; otherwise only `forward` has them."""
+        return bool(self.alignment_attention)
 
     @property
     @abstractmethod
@@ -83,8 +89,8 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     @abstractmethod
     def forward(
         self,
-        source: Integer[Tensor, "B S"],
-        target: Integer[Tensor, "B T"],
+        source: Tokens,
+        target: Tokens,
         *,
         need_weights: bool = False,
         intervention: Intervention | None = None,
@@ -92,22 +98,16 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
         """Predicts every next target token at once, given the true ones before it (teacher forcing).
 
         Args:
-            source: tokens, padded with PAD on either side.
+            source: tokens, padded with PAD on either side. In parts only where `batch_parts` asks for more than one.
             target: BOS and then the target's tokens, padded with PAD on the right.
-            need_weights: return the attention weights as well; the logits stay the same up to rounding.
-            intervention: edges that are to be closed. A head that may attend to nothing says nothing (zeros).
+            need_weights: return the attention weights as well; the logits stay the same up to rounding. They belong to
+                a batch of one part, as does an intervention.
+            intervention: edges that are to be closed. A head that may attend to nothing contributes nothing (zeros).
         """
 
-    def packed_logits(
-        self, sources: Sequence[Integer[Tensor, "_ _"]], targets: Sequence[Integer[Tensor, "_ _"]]
-    ) -> Float[Tensor, "1 N V"]:
-        """Returns what `forward` says of several batches, up to rounding: the logits of all their tokens in one row.
-
-        This is what training calls. A network that can runs whatever treats every token alike once for all of them: who
-        changes its `forward` changes this with it.
-        """
-        logits = [self(source, target).logits for source, target in zip(sources, targets, strict=True)]
-        return Packing.of(targets).pack(logits)
+    def logits(self, source: Tokens, target: Tokens) -> Float[Tensor, "B L V"]:
+        """Returns the logits of `forward`."""
+        return self(source, target).logits
 
     @abstractmethod
     def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> State:
@@ -115,8 +115,7 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
 
         Args:
             source: tokens, padded with PAD on either side.
-            num_targets: how many target tokens there may be, as far as is known: where positions are spread over a
-                range, it says how far apart they are.
+            num_targets: how many target tokens there may be, as far as is known; for as many there is room at once.
         """
 
     @abstractmethod
@@ -141,19 +140,19 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
         return attention[self.alignment_attention]
 
     def target_rows(self, layer: Float[Tensor, "B L D"], num_targets: int) -> Float[Tensor, "B T D"]:
-        """Returns, of what that attention gives for all its queries, the part at which the target is said."""
+        """Returns, of what that attention gives for all its queries, the part at which the target is predicted."""
         return layer
 
     def map_side(self, num_sources: int, num_targets: int) -> int:
         """Returns how many rows and columns the largest map has, at most, that is made of as many tokens."""
         return max(num_sources, num_targets)
 
-    def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H L N"]:
+    def alignment_mask(self, allowed: Bool[Tensor, "B H T S"]) -> Bool[Tensor, "B H _ _"]:
         """Returns an intervention that closes, of the edges from target to source, those not allowed."""
         return allowed
 
     def __call__(
-        self, source: Tensor, target: Tensor, *, need_weights: bool = False, intervention: Intervention | None = None
+        self, source: Tokens, target: Tokens, *, need_weights: bool = False, intervention: Intervention | None = None
     ) -> ModelOutput:
         """Runs `forward` (typed: `nn.Module.__call__` says nothing about what it takes and gives)."""
         return super().__call__(source, target, need_weights=need_weights, intervention=intervention)
@@ -163,21 +162,35 @@ def check_shape(num_layers: int, num_heads: int) -> None:
     """Refuses numbers of layers and heads that no network has, before anything is made of them.
 
     Raises:
-        ValueError: a number is out of its range.
+        SettingError: a number is out of its range.
     """
     for name, number in (("num_layers", num_layers), ("num_heads", num_heads)):
         if not 1 <= number <= _MOST:
-            raise ValueError(f"{name}={number} must be at least 1, and at most {_MOST}")
+            raise SettingError(name, number, f"must be at least 1, and at most {_MOST}")
 
 
 _MOST = 1000
 """Layers, and heads, that a network may have."""
 
 
-def most_tokens(network: nn.Module, position: Position) -> int:
-    """Returns how many tokens both a position code and every attention of a network have places for."""
-    attentions = [module for module in network.modules() if isinstance(module, MultiHeadAttention)]
-    return min(position.max_len, *(attention.max_keys for attention in attentions))
+def parts_of(tokens: Tokens, *, whole: bool = False) -> Sequence[Integer[Tensor, "_ _"]]:
+    """Returns the parts of a batch; a plain tensor is the only one.
+
+    Raises:
+        ValueError: there are several, and it is `whole` batches that are asked for.
+    """
+    parts = (tokens,) if isinstance(tokens, Tensor) else tokens
+    if whole and len(parts) > 1:
+        raise ValueError(f"weights and interventions belong to a batch of one part, and there are {len(parts)}")
+    return parts
+
+
+def in_one_row(outputs: Sequence[ModelOutput]) -> ModelOutput:
+    """Returns the outputs of the parts of a batch, run one by one, as one."""
+    if len(outputs) == 1:
+        return outputs[0]
+    logits = [output.logits for output in outputs]
+    return ModelOutput(Packing.of(logits).pack(logits), {})
 
 
 def attention_maps(layers: Mapping[str, Sequence[Tensor | None]]) -> AttentionMaps:

@@ -10,9 +10,17 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from attention_lab.attention.multi_head import AlignmentLayer
 from attention_lab.models.embedding import Embedding
-from attention_lab.models.model import Intervention, ModelOutput, SequenceModel, check_shape
-from attention_lab.positions.absent import NoPosition
-from attention_lab.positions.position import UNLIMITED
+from attention_lab.models.model import (
+    Intervention,
+    ModelOutput,
+    SequenceModel,
+    Tokens,
+    check_shape,
+    in_one_row,
+    parts_of,
+)
+from attention_lab.positions.coordinates import UNLIMITED
+from attention_lab.positions.none import NoPositionalEncoding
 from attention_lab.tasks.vocabulary import PAD
 
 Cell = Literal["rnn", "lstm"]
@@ -40,8 +48,10 @@ class RecurrentSeq2Seq(SequenceModel[CellState]):
         cell: what a layer is made of.
 
     Raises:
-        ValueError: an argument is out of its range.
+        SettingError: an argument is out of its range.
     """
+
+    batch_parts = 3
 
     def __init__(
         self,
@@ -55,8 +65,8 @@ class RecurrentSeq2Seq(SequenceModel[CellState]):
         cell: Cell,
     ) -> None:
         super().__init__()
-        self.source_embedding = Embedding(num_tokens, d_model, dropout, NoPosition(d_model))
-        self.target_embedding = Embedding(num_tokens, d_model, dropout, NoPosition(d_model))
+        self.source_embedding = Embedding(num_tokens, d_model, dropout, NoPositionalEncoding(d_model))
+        self.target_embedding = Embedding(num_tokens, d_model, dropout, NoPositionalEncoding(d_model))
         self.encoder = recurrent_layers(cell, d_model, d_model, num_layers, dropout)
         self.decoder = recurrent_layers(cell, d_model, d_model, num_layers, dropout)
         self.dropout = nn.Dropout(dropout)
@@ -69,13 +79,14 @@ class RecurrentSeq2Seq(SequenceModel[CellState]):
 
     def forward(
         self,
-        source: Integer[Tensor, "B S"],
-        target: Integer[Tensor, "B T"],
+        source: Tokens,
+        target: Tokens,
         *,
         need_weights: bool = False,
         intervention: Intervention | None = None,
     ) -> ModelOutput:
-        return self.step(target, self.begin(source))[0]
+        parts = zip(parts_of(source), parts_of(target), strict=True)
+        return in_one_row([self.step(each, self.begin(read))[0] for read, each in parts])
 
     def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> CellState:
         return read(source, self.source_embedding, self.encoder).last
@@ -135,7 +146,7 @@ def recurrent_layers(
         bidirectional: whether half of each layer reads backwards.
 
     Raises:
-        ValueError: `num_layers` is not positive.
+        SettingError: `num_layers` is not positive.
     """
     check_shape(num_layers, num_heads=1)
     cells: dict[Cell, type[nn.RNN | nn.LSTM]] = {"rnn": nn.RNN, "lstm": nn.LSTM}

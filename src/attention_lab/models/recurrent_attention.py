@@ -9,11 +9,21 @@ from torch import Tensor, nn
 from attention_lab.attention.luong import LuongAttention
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import AlignmentLayer
+from attention_lab.errors import SettingError
 from attention_lab.models.embedding import Embedding
-from attention_lab.models.model import Axis, Intervention, ModelOutput, SequenceModel, attention_maps
+from attention_lab.models.model import (
+    Axis,
+    Intervention,
+    ModelOutput,
+    SequenceModel,
+    Tokens,
+    attention_maps,
+    in_one_row,
+    parts_of,
+)
 from attention_lab.models.recurrent import output_layer, read, recurrent_layers
-from attention_lab.positions.absent import NoPosition
-from attention_lab.positions.position import UNLIMITED
+from attention_lab.positions.coordinates import UNLIMITED
+from attention_lab.positions.none import NoPositionalEncoding
 from attention_lab.tasks.vocabulary import PAD
 
 LSTMState = tuple[Float[Tensor, "layers B D"], Float[Tensor, "layers B D"]]
@@ -54,11 +64,12 @@ class LSTMWithAttention(SequenceModel[LookingBack]):
         dropout: probability of dropping an activation on its way into a layer while training.
 
     Raises:
-        ValueError: an argument is out of its range.
+        SettingError: an argument is out of its range.
     """
 
     alignment_attention = "decoder_cross"
-    axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {"decoder_cross": ("to say", "source")}
+    axes: ClassVar[dict[str, tuple[Axis, Axis]]] = {"decoder_cross": ("predicted", "source")}
+    batch_parts = 3
 
     def __init__(
         self,
@@ -71,9 +82,11 @@ class LSTMWithAttention(SequenceModel[LookingBack]):
     ) -> None:
         super().__init__()
         if d_model < 2 or d_model % 2:
-            raise ValueError(f"d_model={d_model} must be even and at least 2: each direction of the encoder has half")
-        self.source_embedding = Embedding(num_tokens, d_model, dropout, NoPosition(d_model))
-        self.target_embedding = Embedding(num_tokens, d_model, dropout, NoPosition(d_model))
+            raise SettingError(
+                "d_model", d_model, "must be even and at least 2: each direction of the encoder has half"
+            )
+        self.source_embedding = Embedding(num_tokens, d_model, dropout, NoPositionalEncoding(d_model))
+        self.target_embedding = Embedding(num_tokens, d_model, dropout, NoPositionalEncoding(d_model))
         self.encoder = recurrent_layers("lstm", d_model, d_model, num_layers, dropout, bidirectional=True)
         self.decoder = recurrent_layers("lstm", d_model, d_model, num_layers, dropout)
         self.attention = LuongAttention(d_model)
@@ -90,13 +103,15 @@ class LSTMWithAttention(SequenceModel[LookingBack]):
 
     def forward(
         self,
-        source: Integer[Tensor, "B S"],
-        target: Integer[Tensor, "B T"],
+        source: Tokens,
+        target: Tokens,
         *,
         need_weights: bool = False,
         intervention: Intervention | None = None,
     ) -> ModelOutput:
-        return self._step(target, self.begin(source), need_weights, intervention or {})[0]
+        whole = need_weights or bool(intervention)
+        parts = zip(parts_of(source, whole=whole), parts_of(target, whole=whole), strict=True)
+        return in_one_row([self._step(each, self.begin(read), need_weights, intervention)[0] for read, each in parts])
 
     def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> LookingBack:
         memory, (h, c) = read(source, self.source_embedding, self.encoder)
@@ -105,13 +120,13 @@ class LSTMWithAttention(SequenceModel[LookingBack]):
     def step(
         self, tokens: Integer[Tensor, "B L"], state: LookingBack, *, need_weights: bool = False
     ) -> tuple[ModelOutput, LookingBack]:
-        return self._step(tokens, state, need_weights, closed={})
+        return self._step(tokens, state, need_weights)
 
     def _step(
-        self, tokens: Tensor, state: LookingBack, need_weights: bool, closed: Intervention
+        self, tokens: Tensor, state: LookingBack, need_weights: bool, intervention: Intervention | None = None
     ) -> tuple[ModelOutput, LookingBack]:
         hidden, own = self.decoder(self.target_embedding(tokens), state.state)
-        mask = Mask(keys=state.real, allowed=closed.get(("decoder_cross", 0)))
+        mask = Mask(keys=state.real, allowed=(intervention or {}).get(("decoder_cross", 0)))
         attended, weights = self.attention(self.dropout(hidden), state.memory, mask, need_weights=need_weights)
         maps = attention_maps({"decoder_cross": [weights]})
         return ModelOutput(self.output(self.dropout(attended)), maps), state._replace(state=own)

@@ -47,9 +47,9 @@ def map_view(
 ) -> MapView:
     """Returns what to show of an attention.
 
-    A row at which something is said is named after that, so that on a right alignment row and column carry the same
-    name; other rows, and all columns, are the tokens that are read. Of a long map the first such rows are shown, and
-    the columns where these should look.
+    A row at which something is predicted is named after that, so that on a right alignment row and column carry the
+    same name; other rows, and all columns, are the tokens that are read. Of a long map the first such rows are shown,
+    and the columns where these should look.
 
     Args:
         attention: its name.
@@ -83,21 +83,22 @@ def map_view(
 
 def _labels(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch) -> MapLabels:
     title = f"{attention}, layer {layer}: {_SCALE}"
-    source, target, said = (token_labels(part[0].tolist()) for part in (example.source, example.target, example.labels))
+    shown = (example.source, example.target, example.labels)
+    source, target, predicted = (token_labels(part[0].tolist()) for part in shown)
     along: dict[Axis, list[str]] = {
         "source": source,
         "target": target,
-        "to say": said,
-        # There may be more places than there is to say.
-        "to say in place": said + [""] * (len(source) - len(said)),
+        "predicted": predicted,
+        # There may be more places than there is to predict.
+        "predicted in place": predicted + [""] * (len(source) - len(predicted)),
         "source, target": source + target,
-        "source, to say": source + said,
+        "source, predicted": source + predicted,
     }
     queries, keys = axes
     rows, columns = along[queries], along[keys]
-    if "to say" not in queries:
+    if "predicted" not in queries:
         return MapLabels(title, rows, columns, None, f"{queries} read", f"attends to {keys}")
-    before = len(source) if queries == "source, to say" else 0
+    before = len(source) if queries == "source, predicted" else 0
     gold = [place if place >= 0 else None for place in example.alignment[0].tolist()]
     gold = [None] * before + gold + [None] * (len(rows) - before - len(gold))
     title += ", outlined = the token it comes from"

@@ -21,7 +21,7 @@ class ALiBi(Position):
         num_heads: heads H.
     """
 
-    asks = ("bias",)
+    requires = ("bias",)
     slopes: Tensor
 
     def __init__(self, d_model: int, *, num_heads: int = 1, causal: bool = False) -> None:

@@ -1,10 +1,14 @@
 """Where tokens are: every token carries its coordinates, and codes never count for themselves."""
 
+import sys
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Integer
 from torch import Tensor
+
+UNLIMITED = sys.maxsize
+"""How many positions there are where any two can be told apart."""
 
 
 class Coordinates(NamedTuple):
@@ -16,8 +20,8 @@ class Coordinates(NamedTuple):
     Attributes:
         start: how many tokens come before it.
         end: of a source token, how many symbols come after it, and of its EOS, how many there are: from whichever end a
-            source is read, EOS comes last. Of a target token, how many tokens come before it once as many have been
-            said as the source has symbols (negative until then).
+            source is read, EOS comes last. Of a target token, how many come before it, less the symbols of the source
+            (negative in a target's first part).
     """
 
     start: Integer[Tensor, "#B L"]
@@ -25,25 +29,32 @@ class Coordinates(NamedTuple):
 
 
 class Ruler(NamedTuple):
-    """The coordinate of every rank: 0, 1, 2, ... unless it says otherwise.
+    """The coordinate of every rank: 0, 1, 2, ... unless it says otherwise; different ranks, different coordinates.
 
     Attributes:
-        marks: the coordinates of ranks 0 to N - 1, rising; negative ranks lie mirrored before the first.
-        gap: how far neighbours are apart, where that is not 1.
-        most: the largest coordinate that a gap leads to; only padding of shorter rows would lie beyond.
+        marks: the coordinates of the first ranks, rising; negative ranks lie mirrored before the first.
+        gap: how far the first `tokens` ranks are apart, where that is not 1; what comes after them follows at 1.
+        tokens: how many these are, of each row.
     """
 
-    marks: Integer[Tensor, "B N"] | None = None
+    marks: Integer[Tensor, "B _"] | None = None
     gap: Integer[Tensor, "B 1"] | None = None
-    most: Integer[Tensor, ""] | None = None
+    tokens: Integer[Tensor, "B 1"] | None = None
 
     def at(self, ranks: Integer[Tensor, "#B L"]) -> Integer[Tensor, "#B L"]:
         """Returns the coordinates of ranks."""
-        if self.marks is None:
-            spread = ranks if self.gap is None else ranks * self.gap
-            return spread if self.most is None else spread.clamp(-self.most, self.most)
-        marks = self.marks.gather(1, ranks.abs().expand(len(self.marks), -1))
-        return torch.where(ranks < 0, 2 * self.marks[:, :1] - marks, marks)
+        if self.marks is not None:
+            marks = self.marks.gather(1, ranks.abs().expand(len(self.marks), -1))
+            return torch.where(ranks < 0, 2 * self.marks[:, :1] - marks, marks)
+        if self.gap is None or self.tokens is None:
+            return ranks
+        apart = torch.minimum(ranks.abs(), self.tokens - 1) * ranks.sign()
+        return apart * self.gap + (ranks - apart)
+
+    @property
+    def num_ranks(self) -> int:
+        """How many ranks have a coordinate."""
+        return UNLIMITED if self.marks is None else self.marks.size(1)
 
     def source(self, real: Bool[Tensor, "B S"]) -> Coordinates:
         """Returns where the tokens of sources are, each of which ends with EOS."""

@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from attention_lab.positions.position import Position
+from attention_lab.errors import SettingError
+from attention_lab.positions.position import Position, check_length
 
 
 class LearnedPosition(Position):
@@ -18,15 +19,15 @@ class LearnedPosition(Position):
         max_len: how many positions there are.
 
     Raises:
-        ValueError: an argument is not positive.
+        SettingError: an argument is not positive.
     """
 
     def __init__(self, d_model: int, max_len: int = 512, *, num_heads: int = 1, causal: bool = False) -> None:
         super().__init__(d_model)
         if d_model < 1:
-            raise ValueError(f"d_model={d_model} must be at least 1")
+            raise SettingError("d_model", d_model, "must be at least 1")
         if not 1 <= max_len <= 10**6:
-            raise ValueError(f"max_len={max_len} must lie between 1 and 1000000")
+            raise SettingError("max_len", max_len, "must lie between 1 and 1000000")
         self.max_len = max_len
         self.vectors = nn.Embedding(max_len, d_model)
         nn.init.normal_(self.vectors.weight, std=0.02)
@@ -39,8 +40,7 @@ class LearnedPosition(Position):
         Raises:
             ValueError: the sequence is longer than `max_len`.
         """
-        if x.size(1) > self.max_len:
-            raise ValueError(f"a sequence of {x.size(1)} tokens does not fit into max_len={self.max_len} positions")
         if coordinates is None:
+            check_length(x.size(1), self.max_len)
             coordinates = torch.arange(x.size(1), device=x.device)[None]
         return x + self.vectors(coordinates)

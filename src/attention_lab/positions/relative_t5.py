@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from attention_lab.errors import SettingError
 from attention_lab.positions.position import Position
 
 
@@ -25,10 +26,10 @@ class RelativeT5(Position):
         causal: whether no key lies after its query.
 
     Raises:
-        ValueError: there are fewer than four buckets, or an odd number, or `max_distance` leaves none for the ranges.
+        SettingError: there are fewer than four buckets, or an odd number, or `max_distance` leaves none for the ranges.
     """
 
-    asks = ("bias",)
+    requires = ("bias",)
 
     def __init__(
         self,
@@ -41,9 +42,9 @@ class RelativeT5(Position):
     ) -> None:
         super().__init__(d_model)
         if num_buckets < 4 or num_buckets % 2:
-            raise ValueError(f"num_buckets={num_buckets} must be even and at least 4")
+            raise SettingError("num_buckets", num_buckets, "must be even and at least 4")
         if max_distance <= num_buckets // 2:
-            raise ValueError(f"max_distance={max_distance} must be above num_buckets / 2 = {num_buckets // 2}")
+            raise SettingError("max_distance", max_distance, f"must be above num_buckets / 2 = {num_buckets // 2}")
         self.num_buckets = num_buckets
         self.max_distance = max_distance
         self.causal = causal

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from attention_lab.errors import SettingError
 from attention_lab.positions.coordinates import Coordinates
-from attention_lab.positions.position import Placed, Position
+from attention_lab.positions.position import Position, QueryKeyPositions
 
 
 class RotaryPosition(Position):
@@ -24,10 +25,10 @@ class RotaryPosition(Position):
         num_heads: heads H, each K = D / H wide.
 
     Raises:
-        ValueError: K is odd, `base` is not above 1, or `fastest` does not lie above 0 and at most at π.
+        SettingError: K is odd, `base` is not above 1, or `fastest` does not lie above 0 and at most at π.
     """
 
-    asks = ("turn",)
+    requires = ("turn",)
     frequencies: Tensor
 
     def __init__(
@@ -41,15 +42,15 @@ class RotaryPosition(Position):
     ) -> None:
         super().__init__(d_model)
         if not base > 1:
-            raise ValueError(f"base={base} must be above 1")
+            raise SettingError("base", base, "must be above 1")
         if not 0 < fastest <= math.pi:
-            raise ValueError(f"fastest={fastest} must lie above 0 and at most at pi, where a pair turns back and forth")
+            raise SettingError(
+                "fastest", fastest, "must lie above 0 and at most at pi, where a pair turns back and forth"
+            )
         width = d_model // num_heads
         if width % 2:
-            raise ValueError(
-                f"num_heads={num_heads} makes heads {width} wide; rotary positions turn pairs, so the width of a head "
-                "must be even"
-            )
+            reason = f"makes heads {width} wide; rotary positions turn pairs, so the width of a head must be even"
+            raise SettingError("num_heads", num_heads, reason)
         halves = torch.arange(0, width, 2, dtype=torch.float) / width
         self.register_buffer("frequencies", fastest * base**-halves, persistent=False)
 
@@ -58,9 +59,9 @@ class RotaryPosition(Position):
         own = coordinates if coordinates.dim() == 3 else coordinates[:, None]
         angles = own[..., None] * self.frequencies
         cosine, sine = angles.cos(), angles.sin()
-        first, second = x.float().chunk(2, dim=-1)
+        first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
         return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1).to(x.dtype)
 
-    def across(self, queries: Coordinates, keys: Coordinates) -> Placed | None:
+    def for_cross_attention(self, queries: Coordinates, keys: Coordinates) -> QueryKeyPositions | None:
         """Counts target and source from their beginnings."""
-        return Placed(self, queries.start, keys.start)
+        return QueryKeyPositions(self, queries.start, keys.start)

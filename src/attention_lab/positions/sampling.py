@@ -1,13 +1,15 @@
 """Positions drawn at random in training, so that no distance is new when sequences are longer than any before."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Integer
+from jaxtyping import Integer
 from torch import Tensor
 
-from attention_lab.positions.coordinates import Coordinates, Ruler, num_symbols
+from attention_lab.errors import SettingError
+from attention_lab.positions.coordinates import Ruler
 
 Distribution = Literal["log_uniform", "uniform"]
 
@@ -28,86 +30,60 @@ class PositionSampling:
     Args:
         range: how many coordinates there are.
         distribution: of R.
+        longest: how many tokens the longer of source and target has for a source of so many symbols; a target is
+            expected to be as long as its source where not given. Training looks at the targets themselves; while
+            decoding, nobody knows them.
 
     Raises:
-        ValueError: `range` is below 2.
+        SettingError: `range` is below 2.
     """
 
-    def __init__(self, range: int, distribution: Distribution = "log_uniform") -> None:
+    def __init__(
+        self,
+        range: int,
+        distribution: Distribution = "log_uniform",
+        longest: Callable[[int], int] | None = None,
+    ) -> None:
         if range < 2:
-            raise ValueError(f"range={range} must be at least 2")
+            raise SettingError("range", range, "must be at least 2")
         self.range = range
         self.distribution: Distribution = distribution
+        self.longest = longest
 
-    def drawn(self, real: Bool[Tensor, "B S"], num_targets: int) -> Ruler:
-        """Draws the coordinates of a training batch, of each row as many as it has tokens: padding changes nothing.
+    def drawn(self, tokens: Integer[Tensor, "B 1"], width: int) -> Ruler:
+        """Draws the coordinates of a training batch.
 
         Args:
-            real: which source tokens are no padding.
-            num_targets: tokens of the longest target, EOS included.
+            tokens: how many tokens each row has; what is drawn for it depends on that alone.
+            width: how many ranks need a coordinate; those beyond a row's own tokens are padding.
 
         Raises:
             ValueError: there are fewer coordinates than tokens.
         """
-        length = max(real.size(1), num_targets)
-        if length > self.range:
-            raise ValueError(f"range={self.range} holds no {length} different positions")
-        tokens = _num_tokens(real, num_targets).double()
-        ranges = torch.full_like(tokens, self.range)
+        if width > self.range and int(tokens.max()) > self.range:
+            raise ValueError(f"range={self.range} holds no {int(tokens.max())} different positions")
+        counts = tokens.double()
+        ranges = torch.full_like(counts, self.range)
         if self.distribution == "log_uniform":
-            least = tokens.log()
-            ranges = (least + torch.rand_like(tokens) * (math.log(self.range) - least)).exp()
-        ranks = torch.arange(length, device=real.device)
+            least = counts.log()
+            ranges = (least + torch.rand_like(counts) * (math.log(self.range) - least)).exp()
+        ranks = torch.arange(width, device=tokens.device)
         # Padding comes after all tokens: a number below 1 is drawn for these only.
-        places = torch.rand(len(real), length, dtype=torch.double, device=real.device).masked_fill(ranks >= tokens, 1.0)
-        marks = (places.sort(dim=1).values * ((ranges - tokens).floor() + 1)).long() + ranks
+        places = torch.rand(len(tokens), width, dtype=torch.double, device=tokens.device)
+        places = places.masked_fill(ranks >= tokens, 1.0).sort(dim=1).values
+        marks = (places * ((ranges - counts).floor() + 1)).long() + ranks
         return Ruler(marks.clamp(max=self.range - 1))
 
-    def expected(self, real: Bool[Tensor, "B S"], num_targets: int) -> Ruler:
-        """Returns the coordinates that evaluation uses.
-
-        Args:
-            real: which source tokens are no padding.
-            num_targets: tokens of the longest target, EOS included.
-        """
+    def expected(self, tokens: Integer[Tensor, "B 1"]) -> Ruler:
+        """Returns the coordinates that evaluation uses, each row's by as many tokens as it is expected to have."""
         if self.distribution == "log_uniform":
             return Ruler()
-        tokens = _num_tokens(real, num_targets)
-        gap = (self.range // tokens).clamp(min=1)
-        return Ruler(gap=gap, most=(tokens.max() - 1).clamp(min=self.range - 1))
+        return Ruler(gap=(self.range // tokens).clamp(min=1), tokens=tokens)
 
-
-def _num_tokens(real: Bool[Tensor, "B S"], num_targets: int) -> Integer[Tensor, "B 1"]:
-    """Returns how many tokens each row's source or target has, EOS included, whichever has more.
-
-    Targets are taken to be shorter than the longest one by as much as their sources are.
-    """
-    symbols = num_symbols(real)
-    longest = symbols.max().clamp(min=1)
-    targets = ((max(num_targets, 1) - 1) * symbols + longest - 1) // longest
-    return torch.maximum(symbols, targets) + 1
-
-
-def ruler_for(sampling: PositionSampling | None, real: Bool[Tensor, "B S"], num_targets: int, training: bool) -> Ruler:
-    """Returns the coordinates for a batch.
-
-    Args:
-        sampling: how positions are drawn; they are counted where it is None.
-        real: which source tokens are no padding.
-        num_targets: tokens that a target has at most.
-        training: whether the network is learning.
-    """
-    if sampling is None:
-        return Ruler()
-    if training:
-        return sampling.drawn(real, num_targets)
-    return sampling.expected(real, num_targets)
-
-
-def places_of(
-    sampling: PositionSampling | None, real: Bool[Tensor, "B S"], num_targets: int, training: bool
-) -> tuple[Coordinates, Coordinates]:
-    """Returns where all tokens of a batch's sources and targets are, for whom `ruler_for` takes the same arguments."""
-    ruler = ruler_for(sampling, real, num_targets, training)
-    ranks = torch.arange(num_targets, device=real.device)[None]
-    return ruler.source(real), ruler.target(ranks, num_symbols(real))
+    def expected_targets(self, num_symbols: Integer[Tensor, "B 1"]) -> Integer[Tensor, "B 1"]:
+        """Returns how many tokens each target will have, EOS included, for sources of so many symbols."""
+        if self.longest is None or self.distribution == "log_uniform":
+            return num_symbols + 1
+        longest = {symbols: self.longest(symbols) + 1 for symbols in set(num_symbols.flatten().tolist()) if symbols}
+        known = [[longest.get(symbols, 1)] for symbols in num_symbols.flatten().tolist()]
+        return torch.tensor(known, device=num_symbols.device)

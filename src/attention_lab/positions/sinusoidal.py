@@ -7,7 +7,8 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.nn import functional
 
-from attention_lab.positions.position import Position
+from attention_lab.errors import SettingError
+from attention_lab.positions.position import Position, check_length
 
 
 class PositionalEncoding(Position):
@@ -21,7 +22,7 @@ class PositionalEncoding(Position):
         max_len: how many positions there are.
 
     Raises:
-        ValueError: an argument is not positive.
+        SettingError: an argument is not positive.
     """
 
     pe: Tensor
@@ -29,9 +30,9 @@ class PositionalEncoding(Position):
     def __init__(self, d_model: int, max_len: int = 5000, *, num_heads: int = 1, causal: bool = False) -> None:
         super().__init__(d_model)
         if d_model < 1:
-            raise ValueError(f"d_model={d_model} must be at least 1")
+            raise SettingError("d_model", d_model, "must be at least 1")
         if max_len < 1:
-            raise ValueError(f"max_len={max_len} must be at least 1")
+            raise SettingError("max_len", max_len, "must be at least 1")
         self.max_len = max_len
         positions = torch.arange(max_len, dtype=torch.float).unsqueeze(1)
         frequencies = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float) * (-math.log(10000.0) / d_model))
@@ -53,8 +54,8 @@ class PositionalEncoding(Position):
         Raises:
             ValueError: the sequence is longer than `max_len`.
         """
-        if x.size(1) > self.max_len:
-            raise ValueError(f"a sequence of {x.size(1)} tokens does not fit into max_len={self.max_len} positions")
         if coordinates is None:
-            return x + self.pe[:, : x.size(1)]
-        return x + functional.embedding(coordinates, self.pe[0])
+            check_length(x.size(1), self.max_len)
+            return (x + self.pe[:, : x.size(1)]).to(x.dtype)
+        # Added in single precision and then rounded, whatever the embeddings are in.
+        return (x + functional.embedding(coordinates, self.pe[0])).to(x.dtype)

@@ -5,8 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from attention_lab.errors import SettingError
 from attention_lab.positions.coordinates import Coordinates
-from attention_lab.positions.position import Placed
+from attention_lab.positions.position import QueryKeyPositions
 from attention_lab.positions.rotary import RotaryPosition
 
 Frame = Literal["start", "end", "start_again", "end_again"]
@@ -20,18 +21,18 @@ class TwoEndedRotary(RotaryPosition):
     ============= ============================= ==================================== ======================
     `start`       r, from the source's start    t, from the target's start           copy
     `end`         S - 1 - r, from its end       t                                    reverse
-    `start_again` r                             t - S, from where S have been said   the second half of
+    `start_again` r                             t - S, from where S are predicted   the second half of
                                                                                      duplicate
     `end_again`   S - 1 - r                     t - S                                the second half of a
                                                                                      palindrome
     ============= ============================= ==================================== ======================
 
     EOS comes last from either end: it has S from the source's end as well. A head that reverses then finds it at
-    distance zero when all is said, and need not stay blurred to tell the end by finding nothing.
+    distance zero at the end, and need not stay blurred to tell the end by finding nothing.
 
     That is the inductive bias: a head need not learn to count from the end, it is told both distances. Which frame a
     task needs, and to look at distance zero, is learned. Self-attention is plain rotary; of an encoder-only network,
-    whose attention leads from what is said to the source, the heads have frames as well.
+    whose attention leads from what is predicted to the source, the heads have frames as well.
 
     Angles are larger than RoFormer's. A head that looks at distance zero scores distance d by the sum of cos(d · angle)
     over its pairs. With RoFormer's angles most pairs hardly turn between neighbours, and some wrong distance comes
@@ -46,10 +47,10 @@ class TwoEndedRotary(RotaryPosition):
         num_heads: heads H, each K = D / H wide.
 
     Raises:
-        ValueError: as `RotaryPosition`; or `frames` is empty or longer than there are heads.
+        SettingError: as `RotaryPosition`; or `frames` is empty or longer than there are heads.
     """
 
-    asks = ("turn", "frames")
+    requires = ("turn", "frames")
 
     def __init__(
         self,
@@ -65,14 +66,14 @@ class TwoEndedRotary(RotaryPosition):
         every: list[Frame] = ["start", "end", "start_again", "end_again"]
         chosen = every[:num_heads] if frames is None else frames
         if not 0 < len(chosen) <= num_heads:
-            raise ValueError(f"frames={chosen} must be at least one, and at most one for each of {num_heads} heads")
+            raise SettingError("frames", chosen, f"must be at least one, and at most one for each of {num_heads} heads")
         self.frames: tuple[str, ...] = tuple(chosen[head % len(chosen)] for head in range(num_heads))
 
-    def across(self, queries: Coordinates, keys: Coordinates) -> Placed:
+    def for_cross_attention(self, queries: Coordinates, keys: Coordinates) -> QueryKeyPositions:
         """Counts, for each head, in its frame."""
-        said = [queries.end if frame.endswith("again") else queries.start for frame in self.frames]
-        read = [keys.end if frame.startswith("end") else keys.start for frame in self.frames]
-        return Placed(self, _heads(said), _heads(read))
+        targets = [queries.end if frame.endswith("again") else queries.start for frame in self.frames]
+        sources = [keys.end if frame.startswith("end") else keys.start for frame in self.frames]
+        return QueryKeyPositions(self, _heads(targets), _heads(sources))
 
 
 def _heads(each: list[Tensor]) -> Tensor:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from attention_lab.attention.packing import Packing
 from attention_lab.data.batches import Batch
 from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores, token_loss
-from attention_lab.models.decoding import greedy_decode
-from attention_lab.models.model import MAX_CELLS, ModelOutput, SequenceModel
+from attention_lab.models.inference import greedy_decode
+from attention_lab.models.model import MAX_CELLS, ModelOutput, SequenceModel, Tokens
 from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
 from attention_lab.tasks.vocabulary import PAD
 from attention_lab.training.schedule import warmup_then_cosine
@@ -44,15 +44,15 @@ class DivergedError(ArithmeticError):
         self.loss = loss
 
 
-def batch_loss(
-    predict: Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor], batch: Sequence[Batch]
-) -> Float[Tensor, ""]:
+def batch_loss(predict: Callable[[Tokens, Tokens], Tensor], batch: Sequence[Batch]) -> Float[Tensor, ""]:
     """Returns the mean loss over the real tokens of all parts of a batch, in nats.
 
     Args:
-        predict: returns the logits (1, N, V) of all tokens for the sources and the targets of the parts.
-        batch: the parts.
+        predict: returns the logits of sources and targets, as `SequenceModel.logits` does.
+        batch: the parts; the tensors of a single one are handed over as they are.
     """
+    if len(batch) == 1:
+        return token_loss(predict(batch[0].source, batch[0].target), batch[0].labels)
     labels = [part.labels for part in batch]
     logits = predict([part.source for part in batch], [part.target for part in batch])
     return token_loss(logits, Packing.of(labels).pack(labels))
@@ -131,7 +131,7 @@ class SequenceTraining(LightningModule):
 
     def training_step(self, batch: Sequence[Batch], batch_idx: int) -> Tensor:
         """Returns the mean loss over the tokens of all parts of the batch."""
-        loss = batch_loss(self.network.packed_logits, batch)
+        loss = batch_loss(self.network.logits, batch)
         if self.trainer.world_size > 1:
             loss = loss * self._weight(batch)
         self._loss = loss.detach()
