@@ -55,8 +55,8 @@ MISTAKES = [
         "diverge",
     ),
     ("seed=0,1", "seed=0,1", "-m seed=0,1"),
-    ("task=mixture data.min_length=1", "task: ", "data.min_length=2"),
-    ("task=mixture task.tasks=[copy,foo]", "task.tasks=['copy', 'foo']", "foo is not the name of a task"),
+    ("task=mixture data.min_length=1", "data.min_length=1", "2 symbols or more"),
+    ("task=mixture task.tasks=[copy,foo]", "task.tasks=['copy', 'foo']", "foo, which is not the name of a task"),
 ]
 
 

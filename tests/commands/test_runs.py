@@ -79,7 +79,7 @@ def test_a_run_leaves_what_the_contract_says(command: Command, capsys):
     assert "custom_scalars__config__" in seen.summary_metadata
     assert "hp_metric" not in tags["scalars"]
     hyperparameters = seen.summary_metadata["_hparams_/session_start_info"].plugin_data.content
-    assert b"EncoderDecoder" in hyperparameters
+    assert b"encoder_decoder" in hyperparameters
     assert b"optimizer.learning_rate" in hyperparameters
     assert "samples/text_summary" in tags["tensors"]
     assert seen.Scalars("test/loss")[-1].value == pytest.approx(metrics["test/loss"], rel=1e-6)
@@ -193,9 +193,9 @@ def test_a_sweep_is_compared_from_one_pattern(command: Command, capsys):
     said = capsys.readouterr()
     assert said.err == ""
     assert "is left out: a later one has its config and its seed" in said.out
-    assert "| Copy | 2 |" in said.out
+    assert "| copy | 2 |" in said.out
     report = json.loads(Path("results/report.json").read_text())
-    assert [group["settings"] for group in report["groups"]] == [{"task": "Copy"}, {"task": "Reverse"}]
+    assert [group["settings"] for group in report["groups"]] == [{"task": "copy"}, {"task": "reverse"}]
     assert [[run["seed"] for run in group["runs"]] for group in report["groups"]] == [[0, 1], [0, 1]]
     assert len(Path("results/comparison.csv").read_text().splitlines()) == 1 + 2
     assert len(Path("results/runs.csv").read_text().splitlines()) == 1 + 4

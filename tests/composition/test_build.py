@@ -308,7 +308,9 @@ def test_an_attention_with_fewer_places_than_the_positions_is_named() -> None:
 
 def test_a_causal_stack_shares_its_places_between_source_and_target() -> None:
     causal = {**MODEL, "_target_": "attention_lab.models.decoder_only.DecoderOnly"}
-    with pytest.raises(SettingError, match=r"position\.max_len=17 holds no more than 8$"):
+    with pytest.raises(
+        SettingError, match=r"position\.max_len=17, which source and target share, holds no more than 8$"
+    ):
         check_sequences(network(model=causal), Reverse(), data_of(13))
 
 
@@ -375,7 +377,7 @@ def test_a_sketch_has_the_shapes_of_the_network_and_takes_nothing(name, composed
     ],
 )
 def test_sizes_beyond_any_machine_are_refused(section: str, changed: Component) -> None:
-    with pytest.raises(SettingError, match=r"^(model|position\.max_len|model\.d_model)\b"):
+    with pytest.raises(SettingError, match=r"^(model|position\.max_len|position\.max_distance|model\.d_model)\b"):
         network(**{section: changed})
 
 

@@ -83,15 +83,10 @@ def test_runs_are_grouped_by_what_differs_but_for_the_seed_and_how_they_were_run
 
 
 def test_a_component_goes_by_the_name_that_was_typed():
-    def called(task: str, name: str | None) -> Run:
-        choices = {} if name is None else {"choices": {"task": name, "trainer": "cpu", "experiment": name}}
-        return run(task=task)._replace(config={**run(task=task).config, **choices})
-
-    groups, _ = group_runs([called("Copy", "again"), called("Reverse", "backwards")])
-    assert [group.settings for group in groups] == [{"task": "again"}, {"task": "backwards"}]
-    # Where one of them does not say, none does; and the same by two names is the same.
-    groups, _ = group_runs([called("Copy", "again"), called("Reverse", None), called("Reverse", "backwards")])
-    assert [group.settings for group in groups] == [{"task": "Copy"}, {"task": "Reverse"}]
+    config = {"task": {"_target_": "attention_lab.tasks.copy.Copy"}, "choices": {"task": "again", "trainer": "cpu"}}
+    assert flat_settings(config) == {"task": "again"}
+    # Where another run does not say.
+    assert flat_settings(config, named=()) == {"task": "Copy"}
 
 
 def test_a_setting_that_only_some_have_differs():

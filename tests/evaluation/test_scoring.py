@@ -115,7 +115,7 @@ class Oracle(SequenceModel[tuple[Tensor, int]]):
         source, read = state
         self.steps.append(tokens.size(1))
         end = read + tokens.size(1)
-        output = self(source, torch.zeros(len(source), end), need_weights=need_weights)
+        output = self(source, source.new_zeros(len(source), end), need_weights=need_weights)
         maps = {name: tuple(layer[:, :, read:] for layer in layers) for name, layers in output.attention.items()}
         return ModelOutput(output.logits[:, read:], maps), (source, end)
 
@@ -183,7 +183,16 @@ def cells() -> list[tuple[str, str, str]]:
 
 def in_pieces(cells: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores each cell that can be built with whole maps and in pieces: the same figures, or none at all."""
-    settings = DataSettings(2, 5, 5, False, 8, 8, 4, 3, 0)
+    settings = DataSettings(
+        min_length=2,
+        max_length=5,
+        vocab_size=5,
+        unique_symbols=False,
+        train_size=8,
+        validation_size=8,
+        test_size=4,
+        batch_size=3,
+    )
     batches = list(SequenceData(Copy(), SourceSpace(2, 5, 5), {"test": 4}, 3, seed=1).loader("test"))
     measured = 0
     for model, *parts in cells:

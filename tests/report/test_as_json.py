@@ -91,7 +91,19 @@ def hold(value: Any, shape: Any, where: str, nulls: set[str]) -> None:
 
 def written(tmp_path: Path, checkpoint: str | list[str]) -> dict[str, Any]:
     tmp_path.mkdir(exist_ok=True)
-    evaluate(EvaluateSettings(checkpoint, "cpu", None, 0, [4, 9], 5, 1024, False), tmp_path)
+    evaluate(
+        EvaluateSettings(
+            checkpoint=checkpoint,
+            accelerator="cpu",
+            batch_size=None,
+            num_figures=0,
+            lengths=[4, 9],
+            num_per_length=5,
+            decode_up_to=1024,
+            pdf=False,
+        ),
+        tmp_path,
+    )
     return json.loads((tmp_path / "report.json").read_text())
 
 

@@ -92,7 +92,8 @@ def test_good_settings_arrive_unchanged(name: str) -> None:
 @pytest.mark.parametrize("name", SECTIONS)
 def test_every_setting_has_to_be_there(name: str) -> None:
     kind, config = SECTIONS[name]
-    for left_out in config:
+    # What evaluates a checkpoint does not say how many workers there are.
+    for left_out in config.keys() - {"num_workers"}:
         rest = {setting: value for setting, value in config.items() if setting != left_out}
         with pytest.raises(SettingError, match=rf"^{name}\.{left_out} is missing"):
             build(kind, rest, name)
@@ -253,7 +254,7 @@ def test_what_evaluation_takes() -> None:
         ({"model": {"_target_": "x", "scale": float("inf")}}, "model.scale=inf is not a number"),
         ({"init_from": "x" * 1001}, "init_from=xxx"),
         ({"task": {"_target_": "x", "more": {"than": list(range(1000))}}}, "has too many parts"),
-        ({"task": {"_target_": "x", "what": {3, 5}}}, "task.what=set is not a plain value"),
+        ({"task": {"_target_": "x", "what": {3, 5}}}, "task.what is neither text nor a number, but a set"),
     ],
 )
 def test_what_no_checkpoint_may_hold_is_refused_before_training(changed: dict[str, Any], complaint: str) -> None:

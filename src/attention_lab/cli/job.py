@@ -140,6 +140,8 @@ class Job:
         for override in self.configs.parser().parse_overrides(new):
             if not isinstance(override.value(), dict) and self.configs.choices(override.key_or_group, []):
                 raise SettingError(str(override.input_line), reason="cannot change when a run goes on; start a new one")
+        # Whom to trust is never recorded, so that there it is a new key.
+        new = [f"++{text}" if text.startswith("trust=") else text for text in new]
         own = Configs(str(folder / ".hydra"), "config")
         wrong = explained(own, new, multirun=False)
         if wrong is not None:

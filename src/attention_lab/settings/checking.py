@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, NotRequired, Required, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, with_config
-from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
 from attention_lab.errors import SettingError
@@ -140,7 +139,7 @@ _BOUNDS = {
 }
 
 
-def _as_setting_error(found: ErrorDetails, fields: Mapping[str, Any], config: object, where: str) -> SettingError:
+def _as_setting_error(found: Mapping[str, Any], fields: Mapping[str, Any], config: object, where: str) -> SettingError:
     """Says in the user's words what pydantic has found.
 
     Args:

@@ -39,10 +39,12 @@ def check_plain(config: object) -> None:
             unseen += [(name, item, depth + 1) for item in cast(list[object], part)]
         elif isinstance(part, str):
             if len(part) > _LONGEST_TEXT:
-                raise SettingError(name[:100], reason=f"is too long; use at most {_LONGEST_TEXT} characters")
+                raise SettingError(name[:100], f"{part[:60]}…", f"is too long; use at most {_LONGEST_TEXT} characters")
         elif isinstance(part, int):
             if abs(part) >= _LARGEST:
-                raise SettingError(name[:100], reason="is too large; whole numbers are below 2**63")
+                raise SettingError(
+                    name[:100], part if part.bit_length() < 200 else "…", "is too large; use less than 2**63"
+                )
         elif isinstance(part, float):
             if not math.isfinite(part):
                 raise SettingError(name[:100], part, "is not a number")
