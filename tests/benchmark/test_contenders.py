@@ -30,11 +30,6 @@ def contender(request: pytest.FixtureRequest, small: TrainSettings) -> Contender
     return contender
 
 
-def predicted(contender: Contender, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """The logits of one batch, (B, L, V)."""
-    return contender.predict([source], [target]).view(*target.shape, -1)
-
-
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
     source = torch.randint(3, 13, (5, 7))
     source[1, 4:] = PAD
@@ -48,7 +43,7 @@ def test_nobody_sees_the_future(contender: Contender) -> None:
     changed = target.clone()
     changed[:, 6:] = 3 + (target[:, 6:] - 2) % 10
     with torch.no_grad():
-        before, after = predicted(contender, source, target), predicted(contender, source, changed)
+        before, after = contender.predict(source, target), contender.predict(source, changed)
     assert before.shape == (5, 11, 13)
     torch.testing.assert_close(before[:, :6], after[:, :6])
     assert not torch.allclose(before[:, 6:], after[:, 6:])
@@ -57,8 +52,8 @@ def test_nobody_sees_the_future(contender: Contender) -> None:
 def test_nobody_reads_padding(contender: Contender) -> None:
     source, target = batch()
     with torch.no_grad():
-        padded = predicted(contender, source, target)[1]
-        unpadded = predicted(contender, source[1:2, :4], target[1:2])[0]
+        padded = contender.predict(source, target)[1]
+        unpadded = contender.predict(source[1:2, :4], target[1:2])[0]
     torch.testing.assert_close(padded, unpadded, rtol=1e-4, atol=1e-5)
 
 
@@ -68,20 +63,11 @@ def test_decoding_never_stops_early_and_chooses_the_likeliest(contender: Contend
         with torch.inference_mode():
             decoded = decode(source, 23)
             read = torch.cat([torch.full((5, 1), BOS), decoded[:, :-1]], dim=1)
-            logits = predicted(contender, source, read)
+            logits = contender.predict(source, read)
         assert decoded.shape == (5, 23), how
         # Where two tokens are as good as equal, rounding may choose either.
         chosen = logits.gather(-1, decoded[..., None])[..., 0]
         torch.testing.assert_close(chosen, logits.max(dim=-1).values, rtol=1e-4, atol=1e-4)
-
-
-def test_parts_are_predicted_as_each_by_itself(contender: Contender) -> None:
-    source, target = batch()
-    sources, targets = [source[:2, :6], source[2:]], [target[:2, :5], target[2:]]
-    with torch.no_grad():
-        together = contender.predict(sources, targets)
-        apart = [contender.predict([one], [other]) for one, other in zip(sources, targets, strict=True)]
-    torch.testing.assert_close(together, torch.cat(apart, dim=1), rtol=1e-4, atol=1e-5)
 
 
 def test_all_have_about_as_many_weights() -> None:

@@ -34,8 +34,9 @@ def trained() -> Trained:
     def train(arguments: list[str], **_: object) -> "subprocess.CompletedProcess[str]":
         GlobalHydra.instance().clear()
         patch.setattr(sys, "argv", arguments[1:])
-        runpy.run_path(arguments[1], run_name="__main__")
-        return subprocess.CompletedProcess(arguments, 0, "", "")
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(arguments[1], run_name="__main__")
+        return subprocess.CompletedProcess(arguments, end.value.code, "", "")
 
     handlers, signals = logging.getLogger().handlers[:], (signal.SIGINT, signal.SIGTERM)
     before = {signum: signal.getsignal(signum) for signum in signals}

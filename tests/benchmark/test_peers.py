@@ -5,13 +5,11 @@ from functools import partial
 import pytest
 import torch
 
-from attention_lab.benchmark.contender_training import compose, measure_memory, train, training_data
-from attention_lab.benchmark.contenders import build_contender
-from attention_lab.benchmark.machine import Machine
-from attention_lab.benchmark.peers import decoding_table, peers_rows, training_table
+from attention_lab.benchmark.contenders import build_contender, measure_memory, train, training_data
+from attention_lab.benchmark.machine import Machine, median_ratios, take_turns
+from attention_lab.benchmark.peers import compose, decoding_table, peers_rows, training_table
 from attention_lab.benchmark.plain_loop import PlainLoop
 from attention_lab.benchmark.settings import DeviceSettings, PeersSettings
-from attention_lab.benchmark.turns import median_ratios, take_turns
 from attention_lab.errors import SettingError
 from attention_lab.settings.schema import TrainSettings
 from attention_lab.tasks.vocabulary import PAD

@@ -1,9 +1,5 @@
 """`python -m attention_lab.benchmark cost`, and likewise `peers` and `loop`.
 
-    cost   time and memory of one layer of every kind of attention against sequence length
-    peers  throughput of training and decoding beside torch.nn.Transformer, x-transformers and BART
-    loop   what a step of `train.py` takes beside one of a plain loop of PyTorch
-
 Light to import: what takes seconds is imported once the settings are right.
 """
 
@@ -14,9 +10,10 @@ import os
 import sys
 import typing
 from collections.abc import Sequence
-from dataclasses import Field, fields
 from datetime import datetime
 from pathlib import Path
+
+from pydantic.fields import FieldInfo
 
 from attention_lab.benchmark.fresh_process import MeasurementError
 from attention_lab.benchmark.settings import BenchmarkSettings, CostSettings, LoopSettings, PeersSettings
@@ -62,23 +59,21 @@ def _parser() -> argparse.ArgumentParser:
         one = benchmarks.add_parser(
             name, help=measures, description=settings.__doc__, argument_default=argparse.SUPPRESS
         )
-        hints = typing.get_type_hints(settings)
-        for each in fields(settings):
-            _add_flag(one, each, hints[each.name])
+        for setting, field in settings.model_fields.items():
+            _add_flag(one, setting, field)
         one.add_argument("--out", type=Path, help="folder for tables and figures; outputs/benchmark/TIME if not given")
     return parser
 
 
-def _add_flag(parser: argparse.ArgumentParser, setting: "Field[object]", hint: object) -> None:
+def _add_flag(parser: argparse.ArgumentParser, setting: str, field: FieldInfo) -> None:
     """Adds the flag of a setting, which reads plain values; what they may be, the settings check."""
-    flag, help = "--" + setting.name.replace("_", "-"), setting.metadata["help"]
+    flag, help, hint, default = "--" + setting.replace("_", "-"), field.description, field.annotation, field.default
     if hint is bool:
         parser.add_argument(flag, action="store_true", help=help)
         return
-    default = setting.default_factory() if callable(setting.default_factory) else setting.default
     listed = list in [typing.get_origin(one) for one in (hint, *typing.get_args(hint))]
     if default is not None:
-        help += f" (default: {','.join(map(str, default)) if isinstance(default, list) else default})"
+        help = f"{help} (default: {','.join(map(str, default)) if listed else default})"
     choices = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
     metavar = f"{{{','.join(choices)}}}" if choices else None
     parser.add_argument(flag, type=_values if listed else _value, help=help, metavar=metavar)

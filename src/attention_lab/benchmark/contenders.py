@@ -1,13 +1,19 @@
 """Encoder-decoder Transformers of the same shape: ours, and those of other libraries, each as its library is used."""
 
 import importlib.util
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from attention_lab.composition.build import build_network
+from attention_lab.benchmark.machine import Machine
+from attention_lab.benchmark.plain_loop import PlainLoop
+from attention_lab.benchmark.settings import DeviceSettings
+from attention_lab.composition.build import build_data, build_network, build_task
+from attention_lab.data.batches import Batch
+from attention_lab.data.module import SequenceData
 from attention_lab.models.blocks import draw_xavier
 from attention_lab.models.embedding import Embedding
 from attention_lab.models.encoder_decoder import EncoderDecoder
@@ -55,14 +61,9 @@ def ours(settings: TrainSettings) -> Contender:
 
     def uncached(source: Tensor, length: int) -> Tensor:
         never_end()
-        begun = network.begin(source)
-
-        def predict(target: Tensor) -> Tensor:
-            # Reading fills a state's caches: who is to read everything again needs empty ones.
-            empty = begun._replace(history=[block.self_attn.new_cache() for block in network.decoder_layers])
-            return network.step(target, empty)[0].logits
-
-        return _uncached(predict, source, length)
+        # Without a history, a step reads all tokens that it is given, and keeps nothing of them.
+        begun = network.begin(source)._replace(history=())
+        return _uncached(lambda target: network.step(target, begun)[0].logits, source, length)
 
     decoders = {"cached": cached, "uncached": uncached}
     return Contender(network, network.logits, decoders, network.batch_parts)
@@ -104,7 +105,10 @@ def torch_transformer(settings: TrainSettings) -> Contender:
     def uncached(source: Tensor, length: int) -> Tensor:
         return _uncached(encode(source), source, length)
 
-    return Contender(network, _part_by_part(lambda source, target: encode(source)(target)), {"uncached": uncached})
+    def predict(source: Tensor, target: Tensor) -> Tensor:
+        return encode(source)(target)
+
+    return Contender(network, predict, {"uncached": uncached})
 
 
 def x_transformers(settings: TrainSettings) -> Contender:
@@ -200,6 +204,41 @@ def build_contender(name: str, settings: TrainSettings) -> Contender:
     """
     torch.manual_seed(0)
     return CONTENDERS[name](settings)
+
+
+def training_data(settings: TrainSettings, parts: int, machine: Machine) -> SequenceData:
+    """Returns what is learned, in batches without end: of so many parts on a CPU, whole ones on a GPU.
+
+    Raises:
+        SettingError: there is no such data.
+    """
+    parts = 1 if machine.is_gpu else parts
+    data = build_data(build_task(settings.task), settings.data, settings.seed, splits=("train",), parts=parts)
+    data.endless = True
+    return data
+
+
+def train(loop: PlainLoop, batches: Iterator[Sequence[Batch]], machine: Machine, steps: int) -> int:
+    """Takes so many steps and returns how many real target tokens they saw."""
+    tokens = 0
+    for batch in itertools.islice(batches, steps):
+        tokens += sum(int((part.labels != PAD).sum()) for part in batch)
+        loop.step([Batch(*(column.to(machine.device) for column in part)) for part in batch])
+    return tokens
+
+
+def measure_memory(name: str, learned: TrainSettings, settings: DeviceSettings, steps: int) -> int:
+    """Returns the peak bytes of a contender's training.
+
+    A first step on one sequence brings about the gradients, the optimiser's moments and all that libraries set up.
+    """
+    machine = Machine(settings)
+    contender = build_contender(name, learned)
+    loop = PlainLoop(contender.network, contender.predict, learned, machine)
+    data = training_data(learned, contender.batch_parts, machine)
+    train(loop, iter([[data.rows("train")[0]]]), machine, 1)
+    batches = iter(data.train_dataloader())
+    return machine.peak_bytes(lambda: train(loop, batches, machine, steps))
 
 
 def _uncached(predict: Callable[[Tensor], Tensor], source: Tensor, length: int) -> Tensor:

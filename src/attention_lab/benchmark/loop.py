@@ -61,7 +61,7 @@ def run(settings: LoopSettings, out: Path) -> str:
     """
     # Both loops are to compute alike.
     flush_denormals()
-    machine = Machine(DeviceSettings(settings.threads, "cpu", "32-true"))
+    machine = Machine(DeviceSettings(threads=settings.threads, device="cpu", precision="32-true"))
     plain, command = Loop("plain loop of PyTorch", [], []), Loop("train.py", [], [])
     for number in range(settings.rounds):
         log(f"round {number + 1} of {settings.rounds}")

@@ -1,9 +1,10 @@
-"""The machine that figures are measured on: what it is, what runs on it, and its clock and memory."""
+"""The machine that figures are measured on: what it is, its clock and its memory, and who has it when."""
 
 import platform
 import re
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,9 @@ import torch
 from attention_lab.benchmark.fresh_process import in_fresh_process, peak_resident_bytes
 from attention_lab.benchmark.settings import DeviceSettings
 from attention_lab.errors import SettingError
+
+Rates = Mapping[str, Sequence[float]]
+"""Tokens per second of each contender, round by round; the first one is the reference."""
 
 
 class Machine:
@@ -95,3 +99,35 @@ def _processor() -> str:
     info = Path("/proc/cpuinfo")
     name = re.search(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else None
     return name[1] if name else platform.processor() or platform.machine()
+
+
+def take_turns(
+    contenders: Mapping[str, Callable[[int], int]], warm_up: int, work: int, rounds: int, machine: Machine
+) -> Rates:
+    """Lets contenders run by turns, A B C, A B C, ...: whatever else the machine does slows all of them alike.
+
+    Args:
+        contenders: by name, what does an amount of work and returns how many tokens came of it.
+        warm_up: amount of work before the clock runs.
+        work: amount of work a round.
+        rounds: how often each has its turn.
+        machine: whose clock is used.
+    """
+    for run in contenders.values():
+        run(warm_up)
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            tokens: list[int] = []
+            seconds = machine.seconds(lambda run=run, tokens=tokens: tokens.append(run(work)))
+            rates[name].append(tokens[0] / seconds)
+    return rates
+
+
+def median_ratios(rates: Rates) -> dict[str, float]:
+    """Returns how many times as fast as each the reference was: the medians of the ratios within rounds."""
+    reference = next(iter(rates.values()))
+    return {
+        name: statistics.median(ours / theirs for ours, theirs in zip(reference, own, strict=True))
+        for name, own in rates.items()
+    }

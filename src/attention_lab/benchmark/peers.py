@@ -9,14 +9,23 @@ from statistics import median
 import torch
 from torch import nn
 
-from attention_lab.benchmark.contender_training import compose, measure_memory, train, training_data
-from attention_lab.benchmark.contenders import CONTENDERS, PACKAGES, Decode, build_contender, installed
+from attention_lab.benchmark.contenders import (
+    CONTENDERS,
+    PACKAGES,
+    Decode,
+    build_contender,
+    installed,
+    measure_memory,
+    train,
+    training_data,
+)
 from attention_lab.benchmark.fresh_process import MeasurementError
-from attention_lab.benchmark.machine import Machine
+from attention_lab.benchmark.machine import Machine, Rates, median_ratios, take_turns
 from attention_lab.benchmark.plain_loop import PlainLoop
 from attention_lab.benchmark.results import Row, log, write_results
 from attention_lab.benchmark.settings import PeersSettings
-from attention_lab.benchmark.turns import Rates, median_ratios, take_turns
+from attention_lab.cli.composing import check_choice, choices, compose_settings
+from attention_lab.composition.build import build_task
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.cost import draw_throughput
 from attention_lab.report.tables import as_markdown
@@ -58,6 +67,25 @@ def run(settings: PeersSettings, out: Path) -> str:
     bars = {race: {name: median(own) for name, own in rates.items()} for race, rates in (training | decoding).items()}
     save(draw_throughput(bars), out / "peers", settings.pdf)
     return tables
+
+
+def compose(settings: PeersSettings, min_length: int) -> TrainSettings:
+    """Returns the settings of `train.py` for sources of at least a length, with a learning rate that suits everybody.
+
+    Raises:
+        SettingError: there is no such task, or one of the settings cannot be used.
+    """
+    check_choice("task", settings.task, choices("task"))
+    sections = {
+        "model": ("d_model", "num_heads", "num_layers", "d_ff"),
+        "data": ("vocab_size", "max_length", "train_size", "batch_size"),
+    }
+    sizes = [f"{section}.{name}={getattr(settings, name)}" for section, names in sections.items() for name in names]
+    optimizer = ["optimizer.learning_rate=1e-3", "optimizer.final_learning_rate=1e-3", "optimizer.weight_decay=0.1"]
+    overrides = [f"task={settings.task}", *sizes, *optimizer, f"data.min_length={min_length}"]
+    longest_target = build_task(compose_settings(overrides).task).longest(settings.max_length)
+    longest = max(longest_target, settings.max_length, settings.decode_length)
+    return compose_settings([*overrides, f"position.max_len={longest + 2}"])
 
 
 def num_weights(network: nn.Module) -> int:

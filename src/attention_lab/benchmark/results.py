@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from attention_lab.benchmark.machine import Machine
@@ -32,7 +31,7 @@ def write_results(
         more: the rest of the JSON.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    content = {"options": asdict(settings), "machine": machine.description(), **more}
+    content = {"options": settings.model_dump(), "machine": machine.description(), **more}
     write_json(content, file.with_suffix(".json"))
     write_csv([{name: _cell(value) for name, value in row.items()} for row in rows], file.with_suffix(".csv"))
     write_text(tables, file.with_suffix(".md"))
