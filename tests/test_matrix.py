@@ -19,7 +19,7 @@ from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.scoring import head_scores
 from attention_lab.metrics.sequence import token_loss
 from attention_lab.models.model import SequenceModel
-from attention_lab.settings.schema import DataSettings, PositionSamplingSettings
+from attention_lab.settings.schema import COUNTED, DataSettings, PositionSamplingSettings
 from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD
 from tests.pairwise import matrix
 
@@ -61,8 +61,7 @@ def reason(model: str, attention: str, position: str) -> str | None:
         "relative_t5": NO_BIAS,
     }
     if attention in unable.get(position, ()):
-        kind = "grouped_query or multi_query" if attention in ("grouped_query", "multi_query") else attention
-        return f"position={position} does not go with attention={kind}: "
+        return f"position={position} does not go with attention={attention}: "
     if position == "two_ended_rotary" and model == "decoder_only":
         return f"position={position} does not go with model={model}: "
     return None
@@ -88,7 +87,8 @@ def build(
         component("attention", attention),
         component("position", position),
         DATA,
-        *([] if sampling is None else [sampling]),
+        sampling or COUNTED,
+        {"model": model, "attention": attention, "position": position},
     )
 
 
@@ -156,7 +156,7 @@ def test_padding_changes_nothing(cell):
 
 @PARAMETRIZED
 def test_packed_batches_are_the_batches_one_by_one(cell):
-    network = build(*cell, PositionSamplingSettings(32, "log_uniform"))
+    network = build(*cell, PositionSamplingSettings(range=32, distribution="log_uniform"))
     source, target, labels = copying()
     parts = [(slice(0, 1), 12), (slice(1, 4), 11), (slice(4, 7), 8)]
     sources, targets, said = ([column[rows, :end] for rows, end in parts] for column in (source, target, labels))

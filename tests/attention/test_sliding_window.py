@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from attention_lab.attention.window_blocks import SMALLEST
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -16,7 +15,7 @@ from attention_lab.attention.key_values import KeyValueCache, KeyValues
 from attention_lab.attention.mask import Mask
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.attention.packing import AttentionMetadata, Packing
-from attention_lab.attention.sliding_window import SlidingWindowAttention
+from attention_lab.attention.sliding_window import SMALLEST, SlidingWindowAttention
 from attention_lab.attention.window_cache import WindowCache, WindowKeyValues
 from attention_lab.positions.alibi import ALiBi
 from attention_lab.positions.coordinates import from_start

@@ -271,7 +271,7 @@ def test_its_attention_can_be_measured_as_any_other(model: LSTMWithAttention) ->
     scores = head_scores(model, [batch], cpu)
     hits = (found[:, 0].argmax(-1) == torch.arange(5)).float().mean()
     assert scores.of(Head("decoder_cross", 0, 0))["hit_rate"] == pytest.approx(hits.item())
-    assert cut_edges(model, scores, [batch], cpu, seed=3)["cut"] == [Head("decoder_cross", 0, 0)._asdict()]
+    assert cut_edges(model, scores, [batch], cpu, seed=3).cut == [Head("decoder_cross", 0, 0)]
 
 
 @pytest.mark.parametrize("place", ["source_embedding", "target_embedding", "dropout", "encoder", "decoder"])

@@ -177,12 +177,14 @@ class EncoderOnly(OneStack[PredictedState]):
 
     def _logits(self, reading: Reading, num_targets: Sequence[int]) -> Float[Tensor, "B L V"]:
         """Returns the logits of the first tokens of each part, which of padding are those of EOS."""
-        outputs = reading.metadata.queries.unpack(reading.output)
-        rows = [each[:, :length] for each, length in zip(outputs, num_targets, strict=True)]
-        packing = Packing.of(rows)
-        real = packing.pack([each[:, :length] for each, length in zip(reading.real, num_targets, strict=True)])
-        logits = self.output(packing.pack(rows))
-        return logits.where(real[..., None], self._end(logits))
+        packing, logits = reading.metadata.queries, self.output(reading.output)
+        logits = logits.where(packing.pack(reading.real)[..., None], self._end(logits))
+        # Copied: a trace would be bound to whether a slice, as it lies in memory, is all that there is.
+        rows = [
+            each.index_select(1, torch.arange(length, device=each.device))
+            for each, length in zip(packing.unpack(logits), num_targets, strict=True)
+        ]
+        return Packing.of(rows).pack(rows)
 
     def _end(self, logits: Tensor) -> Float[Tensor, " V"]:
         """Returns logits by which EOS is the likeliest token."""
