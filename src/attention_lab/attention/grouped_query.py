@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from torch import nn
-
 from attention_lab.attention.multi_head import MultiHeadAttention, divisors
+from attention_lab.attention.projection import Projection
 from attention_lab.errors import SettingError
 
 
@@ -47,5 +46,5 @@ class GroupedQueryAttention(MultiHeadAttention):
             reason = f"does not divide num_heads={num_heads}; use one of {divisors(num_heads)}"
             raise SettingError("num_kv_heads", num_kv_heads, reason)
         self.num_kv_heads = num_kv_heads
-        self.w_k = nn.Linear(d_model, num_kv_heads * self.d_k)
-        self.w_v = nn.Linear(d_model, num_kv_heads * self.d_k)
+        self.w_k = Projection(d_model, num_kv_heads * self.d_k)
+        self.w_v = Projection(d_model, num_kv_heads * self.d_k)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from attention_lab.attention.key_values import Cache, KeyValueCache, KeyValues
 from attention_lab.attention.mask import Mask, as_mask
 from attention_lab.attention.packing import AttentionMetadata, Packing
+from attention_lab.attention.projection import Projection
 from attention_lab.attention.scaled_dot_product import AttentionOutput, scaled_dot_product_attention
 from attention_lab.errors import SettingError
 from attention_lab.positions.coordinates import UNLIMITED
@@ -90,10 +91,10 @@ class MultiHeadAttention(AlignmentLayer):
         self.d_model = d_model
         self.num_heads = num_heads
         self.d_k = d_model // num_heads
-        self.w_q = nn.Linear(d_model, d_model)
-        self.w_k = nn.Linear(d_model, d_model)
-        self.w_v = nn.Linear(d_model, d_model)
-        self.w_o = nn.Linear(d_model, d_model)
+        self.w_q = Projection(d_model, d_model)
+        self.w_k = Projection(d_model, d_model)
+        self.w_v = Projection(d_model, d_model)
+        self.w_o: nn.Linear = Projection(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
         self.sharpness = nn.Parameter(torch.full((num_heads,), sharpness)) if scalable_softmax else None
         self.q_norm, self.k_norm = (nn.RMSNorm(self.d_k) if qk_norm else None for _ in range(2))

@@ -41,12 +41,11 @@ class Packing(NamedTuple):
         """Takes a row (1, N, ...), or one of heads (1, H, N, ...), apart into its parts, which are views of it."""
         if len(self.shapes) == 1:
             return [row]
-        sizes = [rows * tokens for rows, tokens in self.shapes]
-        if not heads:
-            pieces = zip(row[0].split(sizes), self.shapes, strict=True)
-            return [piece.view(*shape, *row.shape[2:]) for piece, shape in pieces]
-        pieces = zip(row[0].split(sizes, dim=1), self.shapes, strict=True)
-        return [piece.view(-1, *shape, *row.shape[3:]).transpose(0, 1) for piece, shape in pieces]
+        if heads:
+            # Tokens come first, as they lie in memory: cut across heads, gradients would be copied to be joined again.
+            return [part.transpose(1, 2) for part in self.unpack(row.transpose(1, 2))]
+        pieces = row.split([rows * tokens for rows, tokens in self.shapes], dim=1)
+        return [piece.view(*shape, *row.shape[2:]) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
 
 class AttentionMetadata(NamedTuple):

@@ -11,6 +11,7 @@ from attention_lab.attention.key_values import Cache, KeyValues
 from attention_lab.attention.mask import Mask, hiding_padding
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.attention.packing import AttentionMetadata, Packing
+from attention_lab.attention.projection import Projection
 from attention_lab.models.blocks import AttentionFactory, DecoderBlock, TransformerBlock, draw_xavier
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.model import (
@@ -121,7 +122,7 @@ class EncoderDecoder(Transformer[DecodingState]):
         self.decoder = nn.ModuleList(
             DecoderBlock(*layer, attention=attention, cross_attention=cross_attention) for _ in range(num_layers)
         )
-        self.output = nn.Linear(d_model, num_tokens)
+        self.output = Projection(d_model, num_tokens)
         self.sampling = sampling
         self.limit_positions(source_position)
         draw_xavier(self)

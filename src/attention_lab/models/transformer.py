@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.attention.packing import Packing
+from attention_lab.attention.projection import Projection
 from attention_lab.models.blocks import AttentionFactory, TransformerBlock, draw_xavier
 from attention_lab.models.embedding import Embedding, PositionFactory
 from attention_lab.models.model import SequenceModel, State, check_shape
@@ -117,7 +118,7 @@ class OneStack(Transformer[State]):
         self.blocks = nn.ModuleList(
             TransformerBlock(d_model, num_heads, d_ff, dropout, attention=attention) for _ in range(num_layers)
         )
-        self.output = nn.Linear(d_model, num_tokens)
+        self.output = Projection(d_model, num_tokens)
         self.sampling = sampling
         self.limit_positions(code)
         draw_xavier(self)
