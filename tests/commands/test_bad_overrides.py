@@ -67,7 +67,7 @@ OVERRIDES = st.one_of(
 )
 @given(OVERRIDES)
 def test_no_override_gives_a_traceback(command, capsys, monkeypatch, override):
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise SystemExit(0)
 
     # What is right trains; here it is enough to know that it would.

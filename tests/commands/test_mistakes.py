@@ -37,7 +37,7 @@ MISTAKES = [
     ("model.num_layers=0", "model.num_layers=0", "at least 1"),
     ("model.d_ff=-1", "model.d_ff=-1", "at least 1"),
     ("model.dropout=1.5", "model.dropout=1.5", "dropout < 1"),
-    ("model._target_=torch.load", "model._target_=torch.load", "attention_lab"),
+    ("model._target_=torch.load", "model._target_=torch.load", "SequenceModel"),
     ("optimizer.learning_rate=-1", "optimizer.learning_rate=-1", "above 0"),
     ("optimizer.learning_rate=nan", "optimizer.learning_rate=nan", "a number"),
     ("trainer.precision=8", "trainer.precision=8", "32-true"),

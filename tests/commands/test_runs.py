@@ -242,7 +242,7 @@ def test_what_nobody_asked_for_is_left_out_and_what_some_can_do_is_compared(comm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attention", ["sliding_window", "conv_mixed", "linear"])
+@pytest.mark.parametrize("attention", ["sliding_window", "conv_mixed"])
 def test_an_encoder_is_evaluated_at_lengths_of_which_no_map_fits(command: Command, capsys, attention):
     smoke = ("experiment=smoke", "trainer=cpu", "model=encoder_only", f"attention={attention}", "trainer.max_steps=2")
     assert command("train.py", *smoke, "callbacks.attention_maps=false", "hydra.run.dir=run") == 0

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from hypothesis import settings
 from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
 
@@ -280,7 +281,8 @@ def test_whatever_stands_anywhere_is_refused_or_does_no_harm(restored, content, 
     module.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, barebones=True)
     complaints: list[str] = []
     accepted = 0
-    for _ in range(400):
+    count = 4 * settings().max_examples
+    for _ in range(count):
         changed = copy.deepcopy(content)
         *path, last = chance.choice(everywhere)
         part = functools.reduce(lambda inner, key: inner[key], path, changed)
@@ -303,8 +305,8 @@ def test_whatever_stands_anywhere_is_refused_or_does_no_harm(restored, content, 
         made["optimizer"].step()
         made["lr_scheduler"]["scheduler"].step()
     assert not [complaint for complaint in complaints if len(complaint) > 1000 or "\n" in complaint]
-    assert len(complaints) > 250
-    assert accepted > 10
+    assert len(complaints) > 0.6 * count
+    assert accepted > count / 40
 
 
 def test_a_best_checkpoint_that_is_lost_or_broken_is_noticed_now(restored, content, again):
