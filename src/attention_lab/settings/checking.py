@@ -5,7 +5,6 @@ pydantic does the checking. What it finds is read from the fields of its errors 
 
 import difflib
 import inspect
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -74,12 +73,7 @@ def factory(make: Callable[..., T], config: object, where: str, given_later: Ite
                 raise error.inside(where) from error
             raise
         except ValueError as error:
-            # For constructors that do not give fields yet.
-            name = re.match(r"\w+(?==)", str(error))
-            if name is not None and name[0] in known:
-                raise SettingError(_join(where, error)) from error
-            if name is not None:
-                raise
+            # A class of the user's own need not know our errors.
             raise SettingError(where, reason=f"cannot be built: {error}") from error
 
     return made
