@@ -101,6 +101,7 @@ def test_what_is_typed_and_told_is_meant_from_where_it_is_typed(command, capsys)
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("to_all", [True, False], ids=["group", "process"])
 def test_a_signal_ends_runs_in_other_processes_with_whole_checkpoints(signum, status, to_all, tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher", reason="needs the extra `parallel`")
     endless = ("trainer.max_steps=1000000", "trainer.validate_every=5", "seed=0,1,2", "hydra.sweep.dir=sweep")
     joblib = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
     words = [sys.executable, str(ROOT / "train.py"), "-m", *SMOKE[:2], *endless, *joblib]
