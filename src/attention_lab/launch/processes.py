@@ -103,7 +103,7 @@ class _Listener(threading.Thread):
     `heard` is None as long as it has said nothing.
     """
 
-    def __init__(self, receiver: "Connection[object, object]") -> None:
+    def __init__(self, receiver: Connection) -> None:
         super().__init__(daemon=True)
         self.heard: object = None
         self._receiver = receiver
@@ -121,7 +121,7 @@ class _Listener(threading.Thread):
 class _Telling(logging.Handler):
     """Sends log records through a connection, which has no lock that a killed process could keep."""
 
-    def __init__(self, sender: "Connection[object, object]") -> None:
+    def __init__(self, sender: Connection) -> None:
         super().__init__()
         self._sender = sender
 
@@ -135,7 +135,7 @@ def _run(
     number: int,
     count: int,
     port: int,
-    sender: "Connection[object, object]",
+    sender: Connection,
     work: Callable[..., object],
     arguments: tuple[object, ...],
 ) -> None:
