@@ -148,7 +148,8 @@ class EncoderDecoder(Transformer[DecodingState]):
         rulers = [self.ruler(read, to_read.size(1), to_read) for read, to_read in zip(sources, targets, strict=True)]
         memory, encoder_self = self._encode(sources, rulers, need_weights, intervention)
         output = self._decode(targets, DecodingState(memory), need_weights, need_weights, intervention)
-        return output._replace(attention={**encoder_self, **output.attention})
+        # Built anew: PyTorch 2.11 cannot compile `_replace`.
+        return ModelOutput(output.logits, {**encoder_self, **output.attention})
 
     def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> DecodingState:
         memory, _ = self._encode([source], [self.ruler(source, num_targets)])
