@@ -1,5 +1,6 @@
 """What holds for all tests: shape annotations of the package are checked, and no test changes how a CPU computes."""
 
+import gc
 import hashlib
 import logging
 import os
@@ -38,6 +39,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return None if config.args == config.getini("testpaths") else 0
 
 
+def pytest_collection_finish() -> None:
+    """Takes what was imported and collected out of the collector's sight, which would walk over all of it each time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _denormals() -> Iterator[None]:
     """Gives every test numbers below 1e-38, on its own thread, whatever a command has done in this process before."""
@@ -62,6 +69,8 @@ def commands(folder: Path) -> Iterator[Command]:
         GlobalHydra.instance().clear()
         patch.setattr(sys, "argv", [script, *arguments])
         patch.setenv("HYDRA_FULL_ERROR", full_error)
+        # A training does the same, and undoes it at its end.
+        gc.freeze()
         try:
             runpy.run_path(str(ROOT / script), run_name="__main__")
         except SystemExit as end:

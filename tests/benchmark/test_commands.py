@@ -119,6 +119,7 @@ def test_memory_of_matrices_grows_with_the_square_and_stops_at_the_limit(tmp_pat
 
 @pytest.mark.usefixtures("in_this_process")
 # x-transformers decorates a function with it when it is imported.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_peers_leaves_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*PEERS.split(), "--out", str(tmp_path)]) == 0

@@ -11,11 +11,13 @@ import pytest
 from attention_lab.benchmark.fresh_process import MeasurementError, in_fresh_process, peak_resident_bytes
 
 
+@pytest.mark.slow
 def test_the_memory_of_the_parent_is_not_the_childs() -> None:
     large = np.ones(60_000_000)
     assert 2**20 < in_fresh_process(peak_resident_bytes) < large.nbytes / 2
 
 
+@pytest.mark.slow
 def test_memory_that_was_given_back_still_counts() -> None:
     before = peak_resident_bytes()
     len(np.ones((before + 160_000_000) // 8))

@@ -64,10 +64,9 @@ def test_a_signal_ends_training_with_a_usable_checkpoint(signum, status, tmp_pat
     assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] >= 10
 
 
-@pytest.mark.parametrize(
-    ("signum", "status"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
-)
-@pytest.mark.parametrize("line", [pytest.param("Training", marks=pytest.mark.slow), "step    20"])
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("line", ["Training", "step    20"])
+@pytest.mark.slow
 def test_a_signal_is_heard_before_the_first_step_and_after_the_last(signum, status, line, tmp_path):
     with start(tmp_path, "data.test_size=20000") as process:
         wait_for(line, process)
@@ -78,9 +77,8 @@ def test_a_signal_is_heard_before_the_first_step_and_after_the_last(signum, stat
     assert not (tmp_path / "run/metrics.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("signum", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_to_the_whole_group_is_no_error_of_its_workers(signum, status, tmp_path):
     with start(tmp_path, "trainer.max_steps=1000000", "data.num_workers=2") as process:
         wait_for("step ", process)

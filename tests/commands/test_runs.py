@@ -157,7 +157,14 @@ def test_a_mixture_is_scored_task_by_task(command: Command, capsys):
     assert figures == {f"{name}.{kind}" for name in ("heads", "length_curve") for kind in ("png", "pdf")}
 
 
-@pytest.mark.parametrize("model", ["rnn", "lstm", "lstm_attention", "decoder_only", "encoder_only"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("rnn", "lstm", "decoder_only")),
+        "lstm_attention",
+        "encoder_only",
+    ],
+)
 def test_every_architecture_runs_from_end_to_end(command: Command, capsys, model):
     smoke = ("experiment=smoke", "trainer=cpu", f"model={model}", "trainer.max_steps=3", "data.min_length=2")
     assert command("train.py", *smoke, "hydra.run.dir=run") == 0
@@ -215,6 +222,7 @@ def test_a_sweep_is_compared_from_one_pattern(command: Command, capsys):
     assert {name: single[name] for name in TEST_FIGURES} == {name: found[name] for name in TEST_FIGURES}
 
 
+@pytest.mark.slow
 def test_what_nobody_asked_for_is_left_out_and_what_some_can_do_is_compared(command: Command, capsys):
     smoke = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=2", "callbacks.attention_maps=false")
     assert command("train.py", *smoke, "data.max_length=4", "hydra.run.dir=short") == 0
@@ -254,6 +262,7 @@ def test_an_encoder_is_evaluated_at_lengths_of_which_no_map_fits(command: Comman
     assert (record["length"], record["alignment_mass"]) == (2100, None)
 
 
+@pytest.mark.slow
 def test_the_last_step_is_validated_and_kept_when_it_falls_between_two_validations(command: Command):
     arguments = ("trainer.max_steps=7", "trainer.validate_every=5")
     assert command("train.py", "experiment=smoke", "trainer=cpu", "hydra.run.dir=run", *arguments) == 0
@@ -359,6 +368,7 @@ def test_members_of_a_sweep_leave_nothing_to_one_another(command):
     assert first == again != other
 
 
+@pytest.mark.slow
 def test_the_seconds_of_training_are_not_those_of_scoring(command, monkeypatch):
     from attention_lab.evaluation.scoring import test_scores as score
 

@@ -74,6 +74,7 @@ def test_ctrl_c_ends_all_of_a_sweep(command, capsys, monkeypatch):
     assert not Path("sweep/1_reverse_seed1").exists()
 
 
+@pytest.mark.slow
 def test_evaluations_end_one_by_one_as_well(command, capsys):
     assert command("train.py", *SMOKE, "hydra.run.dir=run") == 0
     capsys.readouterr()
@@ -85,6 +86,7 @@ def test_evaluations_end_one_by_one_as_well(command, capsys):
     assert "checkpoint=nowhere.ckpt" in line
 
 
+@pytest.mark.slow
 def test_what_is_typed_and_told_is_meant_from_where_it_is_typed(command, capsys):
     chdir = ("hydra.job.chdir=true",)
     assert command("train.py", *SMOKE, *chdir, "hydra.run.dir=ü [1] a") == 2

@@ -122,6 +122,7 @@ def test_one_of_each_kind_is_trained_and_evaluated_where_it_is_trusted(
     assert command("train.py", "resume=run", "trainer.max_steps=3", f"trust={package}") == 0
 
 
+@pytest.mark.slow
 def test_a_mixture_may_be_made_of_ones_own_task(package: str, command: Command) -> None:
     mixture = ("task=mixture", "task.tasks=[exchange,copy,exchange]")
     assert command("train.py", "--config-dir", "own", *SMALL, *mixture, "hydra.run.dir=run") == 0

@@ -28,7 +28,14 @@ with torch.no_grad():
 """
 
 
-@pytest.mark.parametrize("name", ["EncoderDecoder", "DecoderOnly", "EncoderOnly"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("EncoderDecoder", marks=pytest.mark.slow),
+        pytest.param("DecoderOnly", marks=pytest.mark.slow),
+        "EncoderOnly",
+    ],
+)
 def test_a_network_compiles_and_exports_with_equal_logits(name: str) -> None:
     module = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).removeprefix("_")
     # In a process without the tests' checks of annotations, which nothing can be traced through.

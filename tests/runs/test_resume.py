@@ -49,7 +49,10 @@ def test_a_run_goes_on_in_its_folder_with_its_config(command, run):
     assert not Path("outputs").exists()
 
 
-@pytest.mark.parametrize("named", ["../folder/run", "run/", "link", "link/../run/."])
+@pytest.mark.parametrize(
+    "named",
+    ["../folder/run", *(pytest.param(name, marks=pytest.mark.slow) for name in ("run/", "link", "link/../run/."))],
+)
 def test_a_run_may_be_named_in_any_way(command, run, named):
     Path("link").symlink_to(run.name)
     here = Path.cwd()
@@ -145,6 +148,7 @@ def test_a_moved_run_goes_on_where_it_lies_now(command, run):
     assert after["callbacks"]["BestAndLast"]["best"] <= best
 
 
+@pytest.mark.slow
 def test_the_latest_run_is_the_one_that_was_written_to_last(command):
     for name in ("b", "a"):
         assert command("train.py", *SMALL, f"hydra.run.dir=outputs/train/{name}") == 0
@@ -153,6 +157,7 @@ def test_the_latest_run_is_the_one_that_was_written_to_last(command):
     assert steps == {"a": 20, "b": 10}
 
 
+@pytest.mark.slow
 def test_a_run_without_a_checkpoint_begins_anew(command, run):
     whole = torch.load(run / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
     for path in [*run.glob("checkpoints/*"), run / "metrics.json"]:
@@ -251,6 +256,7 @@ def test_other_weights_to_begin_with_are_the_ones_it_begins_with(command, run):
         torch.testing.assert_close(second["state_dict"][name], value, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_with_other_weights_to_begin_with_goes_on_with_its_own(command, run):  # noqa: ARG001
     assert command("train.py", *SMALL, "init_from=run/checkpoints/best.ckpt", "hydra.run.dir=second") == 0
     shutil.rmtree("run")
@@ -258,6 +264,7 @@ def test_a_run_with_other_weights_to_begin_with_goes_on_with_its_own(command, ru
     assert torch.load("second/checkpoints/last.ckpt", weights_only=True)["global_step"] == 20
 
 
+@pytest.mark.slow
 def test_a_run_that_was_solved_is_done(command, capsys):
     solved = ("early_stopping.threshold=1000", "trainer.max_steps=40", "hydra.run.dir=run")
     assert command("train.py", "experiment=smoke", "trainer=cpu", *solved) == 0
@@ -271,6 +278,7 @@ def test_a_run_that_was_solved_is_done(command, capsys):
     assert json.loads(Path("run/metrics.json").read_text())["train/steps"] == 30
 
 
+@pytest.mark.slow
 def test_figures_of_fewer_steps_do_not_stay(command, run, monkeypatch):
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -284,6 +292,7 @@ def test_figures_of_fewer_steps_do_not_stay(command, run, monkeypatch):
     assert json.loads((run / "metrics.json").read_text())["train/steps"] == 20
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_refused_leaves_the_runs_of_the_first_alone(command, capsys):
     arguments = ("-m", *SMALL, "seed=0", "hydra.sweep.dir=sweep")
     assert command("train.py", *arguments) == 0

@@ -24,8 +24,12 @@ class InValidation(Callback):
 
 @pytest.mark.parametrize(
     ("stop", "step"),
-    [(At(5, terminate), 5), (At(8, terminate), 8), (InValidation(4), 4), (InValidation(12), 12)],
-    ids=["between", "before its validation", "in a validation", "in the last"],
+    [
+        pytest.param(At(5, terminate), 5, id="between"),
+        pytest.param(At(8, terminate), 8, id="before its validation", marks=pytest.mark.slow),
+        pytest.param(InValidation(4), 4, id="in a validation", marks=pytest.mark.slow),
+        pytest.param(InValidation(12), 12, id="in the last", marks=pytest.mark.slow),
+    ],
 )
 def test_it_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, stop, step):
     whole = run(tmp_path / "whole", *RUN)

@@ -12,7 +12,14 @@ from attention_lab.training.stopping import StopWhenSolved
 from tests.training.tiny import At, points, run, signalled, terminate
 
 
-@pytest.mark.parametrize(("max_steps", "logged"), [(1, [1]), (9, [1, 5, 9]), (11, [1, 5, 10, 11])])
+@pytest.mark.parametrize(
+    ("max_steps", "logged"),
+    [
+        pytest.param(1, [1], marks=pytest.mark.slow),
+        (9, [1, 5, 9]),
+        pytest.param(11, [1, 5, 10, 11], marks=pytest.mark.slow),
+    ],
+)
 def test_the_first_and_the_last_step_are_logged_and_the_last_is_validated(tmp_path, max_steps, logged):
     last = run(tmp_path, f"trainer.max_steps={max_steps}", "trainer.validate_every=5")
     assert last["global_step"] == max_steps
@@ -27,7 +34,7 @@ def test_who_stops_early_has_logged_the_last_step(tmp_path):
     assert points(tmp_path)["train/loss"] == [1, 7]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_finishes_the_step_logs_it_and_writes_a_checkpoint(tmp_path, monkeypatch, signum):
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     signalled(monkeypatch, At(3, lambda _: signal.raise_signal(signum)))
@@ -40,6 +47,7 @@ def test_a_signal_finishes_the_step_logs_it_and_writes_a_checkpoint(tmp_path, mo
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
+@pytest.mark.slow
 def test_weights_that_are_no_numbers_are_not_written_at_a_signal(tmp_path, monkeypatch):
     def spoil(module: LightningModule) -> None:
         next(iter(module.parameters())).data.fill_(torch.nan)
