@@ -108,6 +108,19 @@ def test_a_folder_that_cannot_be_written_is_named(command, capsys, folder):
     assert f"hydra.run.dir={folder}" in lines[0]
 
 
+@pytest.mark.parametrize("sweep", [False, True], ids=["one run", "a sweep"])
+@pytest.mark.parametrize(("here", "folder"), [(".", r"a\${b}"), ("a${b}", "run"), ("a${b}", "/tmp/run")])
+def test_a_folder_that_hydra_would_take_for_a_setting_is_named(command, capsys, monkeypatch, here, folder, sweep):
+    Path(here).mkdir(exist_ok=True)
+    monkeypatch.chdir(here)
+    arguments = ("-m", f"hydra.sweep.dir={folder}") if sweep else (f"hydra.run.dir={folder}",)
+    assert command("train.py", *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: hydra.{'sweep' if sweep else 'run'}.dir=")
+    assert "a${b}" in line
+    assert not list(Path.cwd().iterdir())
+
+
 def test_the_traceback_shows_when_it_is_asked_for(command, capsys):
     assert command("train.py", "seed=-1", full_error="1") == 2
     assert "Traceback" in capsys.readouterr().err

@@ -44,9 +44,12 @@ def test_every_run_runs_and_the_sweep_goes_on(command, capsys):
     assert steps("sweep") == {"0_reverse_seed0": 5, "2_reverse_seed0": 5}
     assert "going on from sweep/2_reverse_seed0/checkpoints/last.ckpt" in capsys.readouterr().out
 
-    # And further than it was to go.
+    # And further than it was to go, under another name, too.
     assert command("train.py", *sweep[:3], "trainer.max_steps=7", *sweep[4:], "resume=auto") == 2
     assert steps("sweep") == {"0_reverse_seed0": 7, "2_reverse_seed0": 7}
+    Path("sweep").rename("a${b} sweep")
+    assert command("train.py", "resume=a${b} sweep", "trainer.max_steps=8") == 2
+    assert steps("a${b} sweep") == {"0_reverse_seed0": 8, "2_reverse_seed0": 8}
 
 
 def test_a_single_run_goes_on_if_there_is_one_and_begins_else(command, capsys):

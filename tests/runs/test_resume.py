@@ -1,6 +1,7 @@
 """Which run goes on, with what, and what is refused. That nothing is lost, tests/reliability shows."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
 from attention_lab.runs.folder import locked
+from attention_lab.runs.paths import typed
 from attention_lab.runs.trained import load_trained
 
 ROOT = Path(__file__).parents[2]
@@ -146,6 +148,20 @@ def test_a_moved_run_goes_on_where_it_lies_now(command, run):
     assert not Path("run").exists()
     after = torch.load("elsewhere/checkpoints/last.ckpt", weights_only=True)
     assert after["callbacks"]["BestAndLast"]["best"] <= best
+
+
+def test_a_folder_may_have_any_name(command, run, capsys):
+    folder = Path("it's ${b} \\${seed}, [1]=%").absolute()
+    run.rename(folder)
+    assert command("train.py", f"resume={folder.name}", "trainer.max_steps=12") == 0
+    said = capsys.readouterr().out
+    assert json.loads((folder / "metrics.json").read_text())["train/steps"] == 12
+    assert "step 12" in " ".join((folder / "train.log").read_text().split())
+    # What it prints can be pasted, to evaluate and to go on.
+    (pasted,) = [shlex.split(line) for line in said.splitlines() if "evaluate.py" in line]
+    assert command("evaluate.py", *pasted[pasted.index("evaluate.py") + 1 :], "hydra.run.dir=evaluation") == 0
+    assert command("train.py", shlex.split(typed("resume", folder))[0], "trainer.max_steps=14") == 0
+    assert {path.name for path in Path.cwd().iterdir()} == {folder.name, "evaluation"}
 
 
 @pytest.mark.slow

@@ -196,8 +196,8 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def run_dir() -> Path:
-    """Returns the folder that Hydra made for this run."""
-    return Path(HydraConfig.get().runtime.output_dir)
+    """Returns the folder that Hydra made for this run, by its real path."""
+    return Path(HydraConfig.get().runtime.output_dir).resolve()
 
 
 def record(config: DictConfig) -> dict[str, str]:

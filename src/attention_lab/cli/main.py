@@ -8,7 +8,9 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, get_args_parser  # pyright: ignore[reportPrivateUsage] - see _show
@@ -50,14 +52,15 @@ def run(
     prepare_process()
     SIGNALS.received = None
     try:
-        arguments = read(sys.argv[1:], path_setting)
-        typed_now: tuple[str, ...] | None = None
-        if resumable and not arguments.only_shows:
-            arguments, typed_now = _resumed(arguments)
-        configs = Configs.asked_for(arguments.flags, config_dir, config_name)
-        job = Job(main, configs, resumable, typed_now, os.getpid())
-        check(configs, arguments)
-        status = (_show if arguments.only_shows else _run)(job, arguments)
+        with ExitStack() as links:
+            arguments = read(sys.argv[1:], path_setting)
+            typed_now: tuple[str, ...] | None = None
+            if resumable and not arguments.only_shows:
+                arguments, typed_now = _resumed(arguments, links)
+            configs = Configs.asked_for(arguments.flags, config_dir, config_name)
+            job = Job(main, configs, resumable, typed_now, os.getpid())
+            check(configs, arguments)
+            status = (_show if arguments.only_shows else _run)(job, arguments)
     except SettingError as error:
         if full_error():
             traceback.print_exc()
@@ -67,8 +70,12 @@ def run(
     sys.exit(status)
 
 
-def _resumed(arguments: Arguments) -> tuple[Arguments, tuple[str, ...] | None]:
+def _resumed(arguments: Arguments, links: ExitStack) -> tuple[Arguments, tuple[str, ...] | None]:
     """Returns what Hydra is to run and, for a run that goes on, what was typed for it.
+
+    Args:
+        arguments: what was typed.
+        links: keeps what stands for a folder until the command ends.
 
     Raises:
         SettingError: there is no such run, or the command line asks for something else besides.
@@ -83,21 +90,28 @@ def _resumed(arguments: Arguments) -> tuple[Arguments, tuple[str, ...] | None]:
     if named in (None, "", "auto"):
         return arguments, None
     folder = named_run(str(named))
-    if "${" in str(folder):
-        # Quoted or not: Hydra puts its path, resolved, into a config, and reads it from there.
-        raise SettingError("resume", named, "has ${ in its path, which Hydra takes for a setting; give it another name")
     if (begun_with := gives("init_from")) is not None:
         raise SettingError("init_from", begun_with, f"starts a new run, but resume={named} goes on with an old one")
     for setting in ("hydra.run.dir", "hydra.sweep.dir"):
         if (elsewhere := gives(setting)) is not None:
             raise SettingError(setting, elsewhere, f"does not go with resume={named}: it goes on in its folder")
+    where = f"dir={quoted(str(_for_hydra(folder, links)))}"
     if (folder / SWEEP).is_file():
-        return sweep.continued(arguments, folder), None
+        return sweep.continued(arguments, folder).plus(f"hydra.sweep.{where}", "resume=auto"), None
     if arguments.multirun:
         raise SettingError("resume", named, "goes on with one run; leave -m out")
     settings = [override for override in arguments.parsed() if not override.is_hydra_override()]
     hydras = arguments.without(*(override.key_or_group for override in settings))
-    return hydras.plus(f"hydra.run.dir={quoted(str(folder))}"), tuple(str(each.input_line) for each in settings)
+    return hydras.plus(f"hydra.run.{where}"), tuple(str(each.input_line) for each in settings)
+
+
+def _for_hydra(folder: Path, links: ExitStack) -> Path:
+    """Returns a path to a folder that Hydra can put into a config and read from there: one without `${`."""
+    if "${" not in str(folder):
+        return folder
+    link = Path(links.enter_context(TemporaryDirectory())) / "run"
+    link.symlink_to(folder)
+    return link
 
 
 def _run(job: Job, arguments: Arguments) -> int:
@@ -106,13 +120,16 @@ def _run(job: Job, arguments: Arguments) -> int:
     name, folder = job.configs.name, None
     try:
         config = hydra.compose_config(name, list(arguments.overrides), RunMode.MULTIRUN, validate_sweep_overrides=False)
-        if arguments.multirun or config.hydra.mode == RunMode.MULTIRUN:
-            HydraConfig.instance().set_config(config)
-            folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
+        HydraConfig.instance().set_config(config)
+        several = arguments.multirun or config.hydra.mode == RunMode.MULTIRUN
+        # Of a path with the time in it there is one.
+        where = _folder(config, "hydra.sweep.dir" if several else "hydra.run.dir")
+        if several:
+            arguments = arguments.without("hydra.sweep.dir").plus(f"hydra.sweep.dir={quoted(where)}")
+            folder = Path(where).resolve()
             if job.resumable and (folder / SWEEP).exists() and arguments.value_of("resume") != "auto":
-                hint = f"choose a new folder, or go on with it: {typed('resume', folder.absolute())}"
-                raise SettingError("hydra.sweep.dir", str(folder), f"holds a sweep already; {hint}")
-            arguments = arguments.without("hydra.sweep.dir").plus(f"hydra.sweep.dir={quoted(str(folder))}")
+                hint = f"choose a new folder, or go on with it: {typed('resume', folder)}"
+                raise SettingError("hydra.sweep.dir", where, f"holds a sweep already; {hint}")
             batches = hydra.multirun(name, job, [*arguments.overrides, "hydra.mode=MULTIRUN"])
             return _end_sweep([_outcome(done) for batch in batches for done in batch], folder, job)
         if rank() > 0:
@@ -120,7 +137,7 @@ def _run(job: Job, arguments: Arguments) -> int:
         return _end(_outcome(hydra.run(name, job, [*arguments.overrides, "hydra.mode=RUN"])))
     except Interrupted:
         if folder is not None and job.resumable:
-            print(sweep.commands(folder.absolute())[-1], flush=True)
+            print(sweep.commands(folder)[-1], flush=True)
         raise
     except SettingError:
         raise
@@ -130,6 +147,20 @@ def _run(job: Job, arguments: Arguments) -> int:
         raise _explained(error, job.configs, arguments, folder) from error
     finally:
         GlobalHydra.instance().clear()
+
+
+def _folder(config: DictConfig, setting: str) -> str:
+    """Returns the folder that is to be made, unless Hydra, which puts its path into a config, could not read it there.
+
+    Raises:
+        SettingError: it has `${` in it.
+    """
+    folder = str(OmegaConf.select(config, setting))
+    for path, where in ((folder, folder), (os.getcwd(), f"{folder} in {os.getcwd()}")):
+        if "${" in path:
+            hint = "has ${ in its path, which Hydra takes for a setting; choose another folder"
+            raise SettingError(setting, where, hint)
+    return folder
 
 
 def _outcome(done: JobReturn) -> Outcome:
@@ -156,11 +187,11 @@ def _end(outcome: Outcome) -> int:
 
 def _end_sweep(outcomes: Sequence[Outcome], folder: Path, job: Job) -> int:
     status = sweep.status_of(outcomes)
-    lines = ["", *sweep.summary(outcomes, folder.absolute())]
+    lines = ["", *sweep.summary(outcomes, folder)]
     if job.resumable:
-        lines += ["", *sweep.commands(folder.absolute())]
+        lines += ["", *sweep.commands(folder)]
     print("\n".join(lines), flush=True)
-    return status if status > 128 else _complain(sweep.complaints(outcomes, folder.absolute()), status)
+    return status if status > 128 else _complain(sweep.complaints(outcomes, folder), status)
 
 
 def _show(job: Job, arguments: Arguments) -> int:

@@ -12,7 +12,7 @@ from attention_lab.cli.arguments import Arguments, parse, settings_in
 from attention_lab.cli.job import Outcome
 from attention_lab.errors import SettingError
 from attention_lab.runs.folder import SWEEP
-from attention_lab.runs.paths import program, quoted, shown, typed
+from attention_lab.runs.paths import program, shown, typed
 
 _TO_TYPE_AGAIN = ("hydra.sweep.subdir", "hydra.searchpath")
 """Of Hydra's own settings, those that decide which runs there are and what they are called."""
@@ -60,7 +60,7 @@ def continued(arguments: Arguments, folder: Path) -> Arguments:
             raise _other_runs(str(override.input_line))
         texts.append(str(override.input_line))
     flags = argparse.Namespace(**{**vars(arguments.flags), "multirun": True})
-    return Arguments(flags, (*texts, f"hydra.sweep.dir={quoted(str(folder))}", "resume=auto"))
+    return Arguments(flags, tuple(texts))
 
 
 def _other_runs(text: str) -> SettingError:
