@@ -1,7 +1,7 @@
 """What was chosen of each config group, under the names that were typed; only Hydra knows them."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
@@ -10,9 +10,10 @@ from omegaconf import OmegaConf
 
 from attention_lab.errors import SettingError
 from attention_lab.settings.checking import suggestion
+from attention_lab.settings.schema import Config
 
 
-def with_names(config: dict[str, Any]) -> dict[str, Any]:
+def with_names(config: Config) -> Config:
     """Returns a composed config that needs no config folder any more.
 
     It says what the choices were called (`choices`), and a task that lists others by name holds their configs under

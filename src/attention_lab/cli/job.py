@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import yaml
 from hydra.core.hydra_config import HydraConfig
@@ -26,6 +26,7 @@ from attention_lab.errors import Interrupted, SettingError
 from attention_lab.launch.world import ProcessLost, rank
 from attention_lab.runs.folder import Finished, Occupied, check_unused, goes_on
 from attention_lab.runs.paths import no_reference, typed_in
+from attention_lab.settings.schema import Config
 
 SIGNALS = Signals()
 """Those of this process; a job that is copied to another process finds that one's."""
@@ -181,14 +182,14 @@ def full_error() -> bool:
     return os.environ.get("HYDRA_FULL_ERROR", "0") not in ("", "0")
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
+def plain(config: DictConfig) -> Config:
     """Returns the resolved config as plain types.
 
     Raises:
         SettingError: a value is missing or refers to one that does not exist.
     """
     try:
-        return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+        return cast(Config, OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except MissingMandatoryValue as error:
         raise SettingError(str(error.full_key), reason=f"is missing; give it as {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from glob import escape
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import yaml
 
@@ -13,6 +13,7 @@ from attention_lab.cli.job import Outcome
 from attention_lab.errors import SettingError
 from attention_lab.runs.folder import SWEEP
 from attention_lab.runs.paths import program, shown, typed
+from attention_lab.settings.schema import Config
 
 _TO_TYPE_AGAIN = ("hydra.sweep.subdir", "hydra.searchpath")
 """Of Hydra's own settings, those that decide which runs there are and what they are called."""
@@ -31,7 +32,7 @@ def continued(arguments: Arguments, folder: Path) -> Arguments:
         SettingError: the sweep's record cannot be read, or something would make other runs of it.
     """
     try:
-        hydra = cast(dict[str, Any], yaml.safe_load((folder / SWEEP).read_text(encoding="utf-8")))["hydra"]
+        hydra = cast(Config, yaml.safe_load((folder / SWEEP).read_text(encoding="utf-8")))["hydra"]
         before = [parse(text) for text in hydra["overrides"]["task"]]
         hydras = [parse(text) for text in hydra["overrides"]["hydra"]]
         sources = {source["provider"]: str(source["path"]) for source in hydra["runtime"]["config_sources"]}

@@ -29,7 +29,7 @@ from attention_lab.runs.paths import program, shown, typed
 from attention_lab.runs.resume import checkpoint_of, make_ready, take_weights
 from attention_lab.runs.trained import load_trained
 from attention_lab.settings.flat import flat_settings
-from attention_lab.settings.schema import TrainSettings
+from attention_lab.settings.schema import Config, TrainSettings
 from attention_lab.training.module import DivergedError, SequenceTraining
 from attention_lab.training.restoring import restore
 from attention_lab.training.tensorboard import RunLogger
@@ -191,7 +191,7 @@ def _check_monitors(settings: TrainSettings, network: SequenceModel[Any]) -> Non
             raise SettingError(f"{section}.monitor", monitor, "needs attention from target to source; use val/loss")
 
 
-def _module(network: SequenceModel[Any], settings: TrainSettings, config: dict[str, Any]) -> SequenceTraining:
+def _module(network: SequenceModel[Any], settings: TrainSettings, config: Config) -> SequenceTraining:
     optimizer = settings.optimizer
     return SequenceTraining(
         network,

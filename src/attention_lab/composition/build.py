@@ -19,7 +19,14 @@ from attention_lab.models.model import SequenceModel
 from attention_lab.positions.position import Position
 from attention_lab.positions.sampling import PositionSampling
 from attention_lab.settings.checking import build, factory, settings_of
-from attention_lab.settings.schema import COUNTED, Component, DataSettings, PositionSamplingSettings, TrainedSettings
+from attention_lab.settings.schema import (
+    COUNTED,
+    Component,
+    Config,
+    DataSettings,
+    PositionSamplingSettings,
+    TrainedSettings,
+)
 from attention_lab.tasks.task import Task
 from attention_lab.tasks.vocabulary import num_tokens
 
@@ -169,35 +176,17 @@ def build_network(
     attention_class = _class(attention, MultiHeadAttention, "attention", trust)
     position_class = _class(position, Position, "position", trust)
     check_parts(model_class, attention_class, position_class, choices or {})
-    make_attention: Callable[..., MultiHeadAttention] = factory(
-        attention_class, _own_settings(attention), "attention", _GIVEN_LATER["attention"]
-    )
-    make_position: Callable[..., Position] = factory(
-        position_class, _own_settings(position), "position", _GIVEN_LATER["position"]
-    )
+    make_attention = factory(attention_class, _own_settings(attention), "attention", _GIVEN_LATER["attention"])
     parts: dict[str, object] = {
         "attention": make_attention,
-        "position": make_position,
+        "position": factory(position_class, _own_settings(position), "position", _GIVEN_LATER["position"]),
         "sampling": _sampling(position_sampling, longest),
     }
     if "cross" in model_class.needs:
         parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unsupported else make_attention
     taken = {name: part for name, part in parts.items() if name in settings_of(model_class)}
     make = partial(build, model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
-    try:
-        with torch.device("meta"):
-            sketched = make()
-    except (RuntimeError, OverflowError) as error:
-        # Sizes whose product has more than 64 bits: even without its numbers such a tensor cannot be.
-        sections = {"model": model, "attention": attention, "position": position}
-        sizes = {
-            f"{section}.{name}": value
-            for section, settings in sections.items()
-            for name, value in settings.items()
-            if isinstance(value, int)
-        }
-        largest = max(sizes, key=lambda name: sizes[name])
-        raise SettingError(largest, sizes[largest], "is more than any machine can hold; use less") from error
+    sketched = _sketched(make, model=model, attention=attention, position=position)
     if sketch:
         return sketched
     _check_memory(sketched)
@@ -218,6 +207,23 @@ def component_defaults(section: str, component: object, trust: Trust = ()) -> ob
     known = settings_of(_class(component, bases[section], section, trust), _GIVEN_LATER[section])
     missing = {name: parameter.default for name, parameter in known.items() if name not in component}
     return {**component, **{name: value for name, value in missing.items() if value is not inspect.Parameter.empty}}
+
+
+def _sketched(make: Callable[[], SequenceModel[Any]], **sections: Component) -> SequenceModel[Any]:
+    """Builds a network without its numbers, or names the largest of its sizes."""
+    try:
+        with torch.device("meta"):
+            return make()
+    except (RuntimeError, OverflowError) as error:
+        # Sizes whose product has more than 64 bits: even without its numbers such a tensor cannot be.
+        sizes = {
+            f"{section}.{name}": value
+            for section, settings in sections.items()
+            for name, value in settings.items()
+            if isinstance(value, int)
+        }
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise SettingError(largest, sizes[largest], "is more than any machine can hold; use less") from error
 
 
 def _check_memory(sketched: SequenceModel[Any]) -> None:
@@ -279,5 +285,5 @@ def _class(component: Component, base: type[T], section: str, trust: Trust) -> t
     return found
 
 
-def _own_settings(component: Component) -> dict[str, Any]:
+def _own_settings(component: Component) -> Config:
     return {name: value for name, value in component.items() if name != "_target_"}

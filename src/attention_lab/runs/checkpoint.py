@@ -8,7 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -17,6 +17,7 @@ from attention_lab.runs.files import whole_file
 from attention_lab.runs.structure import is_count, is_number
 from attention_lab.settings.moved import moved_targets
 from attention_lab.settings.plain import check_plain
+from attention_lab.settings.schema import Config
 
 CHECKPOINT_FORMAT = 3
 """Version of what this project adds to Lightning's checkpoints."""
@@ -50,7 +51,7 @@ class CheckpointFile(NamedTuple):
 
     path: Path
     format: int
-    config: dict[str, Any]
+    config: Config
     step: int
     solved: Solved | None
     weights: Mapping[str, object]

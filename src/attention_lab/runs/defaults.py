@@ -5,12 +5,12 @@ from typing import Any, cast
 
 from attention_lab.composition.build import Trust, component_defaults
 from attention_lab.settings.checking import Section
-from attention_lab.settings.schema import TrainSettings
+from attention_lab.settings.schema import Config, TrainSettings
 
 _NO_PART_OF_A_RUN = ("resume", "trust")
 
 
-def with_defaults(config: Mapping[str, Any], trust: Trust = ()) -> dict[str, Any]:
+def with_defaults(config: Mapping[str, Any], trust: Trust = ()) -> Config:
     """Returns a run's config with the settings that have come up since, so that it is the same as its equal of today.
 
     Args:
@@ -21,7 +21,7 @@ def with_defaults(config: Mapping[str, Any], trust: Trust = ()) -> dict[str, Any
     return {name: section for name, section in found.items() if name in config or name not in _NO_PART_OF_A_RUN}
 
 
-def _filled(kind: type[Section], given: Mapping[str, Any]) -> dict[str, Any]:
+def _filled(kind: type[Section], given: Mapping[str, Any]) -> Config:
     found = dict(given)
     for name, field in kind.model_fields.items():
         if name not in found and not field.is_required():
@@ -29,5 +29,5 @@ def _filled(kind: type[Section], given: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = default.model_dump() if isinstance(default, Section) else default
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, Section) and isinstance(found.get(name), dict):
-            found[name] = _filled(inner, cast(dict[str, Any], found[name]))
+            found[name] = _filled(inner, cast(Config, found[name]))
     return found

@@ -16,7 +16,7 @@ from attention_lab.runs.files import remove_leftovers, write_text
 from attention_lab.runs.folder import Finished
 from attention_lab.runs.paths import typed
 from attention_lab.runs.trained import fitting_weights
-from attention_lab.settings.schema import TrainSettings
+from attention_lab.settings.schema import Config, TrainSettings
 
 _MAY_CHANGE = (
     "trainer.max_steps",
@@ -33,7 +33,7 @@ Of these, `trainer.max_steps` stretches the learning rate's schedule, and anothe
 _ENDS = ("trainer.max_steps", "early_stopping.")
 
 
-def checkpoint_of(settings: TrainSettings, config: dict[str, Any], run_dir: Path) -> CheckpointFile | None:
+def checkpoint_of(settings: TrainSettings, config: Config, run_dir: Path) -> CheckpointFile | None:
     """Returns the checkpoint to go on from; None if the run is new, or was stopped before it had one.
 
     Args:
@@ -71,7 +71,7 @@ def checkpoint_of(settings: TrainSettings, config: dict[str, Any], run_dir: Path
     return file
 
 
-def make_ready(run_dir: Path, config: dict[str, Any], record: Mapping[str, str], last: CheckpointFile | None) -> None:
+def make_ready(run_dir: Path, config: Config, record: Mapping[str, str], last: CheckpointFile | None) -> None:
     """Writes down what is going to be trained, and takes away what is going to be written again.
 
     Args:

@@ -21,7 +21,7 @@ from attention_lab.runs.checkpoint import CheckpointFile, Solved, read_checkpoin
 from attention_lab.runs.defaults import with_defaults
 from attention_lab.runs.structure import is_alike
 from attention_lab.settings.checking import build
-from attention_lab.settings.schema import TrainedSettings
+from attention_lab.settings.schema import Config, TrainedSettings
 from attention_lab.tasks.task import Task
 
 _MOST_TOKENS = 2**18
@@ -41,7 +41,7 @@ class Trained(NamedTuple):
         network: with the checkpoint's weights, in evaluation mode, on the CPU.
     """
 
-    config: dict[str, Any]
+    config: Config
     settings: TrainedSettings
     step: int
     solved: Solved | None
@@ -135,7 +135,7 @@ def untrained_network(settings: TrainedSettings, trust: Trust = ()) -> SequenceM
         return build_run(settings, trust)[1].eval()
 
 
-def _learned(config: Mapping[str, Any]) -> dict[str, Any]:
+def _learned(config: Mapping[str, Any]) -> Config:
     """Returns what of a run's config says which network learned what; how it was run is left out."""
     found = {name: config[name] for name in TrainedSettings.model_fields if name in config}
     data = found.get("data")

@@ -101,7 +101,7 @@ def settings_of(make: Callable[..., object], besides: Iterable[str] = ()) -> dic
 
 def _schema(known: Mapping[str, inspect.Parameter]) -> type:
     """Returns the type of a section that may have these settings, and must have those without a default."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     for name, parameter in known.items():
         required = parameter.default is parameter.empty
         fields[name] = Required[parameter.annotation] if required else NotRequired[parameter.annotation]
@@ -109,7 +109,7 @@ def _schema(known: Mapping[str, inspect.Parameter]) -> type:
     return with_config(STRICT)(TypedDict("Settings", fields))  # pyright: ignore[reportArgumentType] (not known before)
 
 
-def _validated(schema: type, fields: Mapping[str, Any], config: object, where: str) -> Any:
+def _validated(schema: type, fields: Mapping[str, object], config: object, where: str) -> Any:
     try:
         return TypeAdapter(schema).validate_python(config)
     except ValidationError as error:
@@ -133,7 +133,9 @@ _BOUNDS = {
 }
 
 
-def _as_setting_error(found: Mapping[str, Any], fields: Mapping[str, Any], config: object, where: str) -> SettingError:
+def _as_setting_error(
+    found: Mapping[str, Any], fields: Mapping[str, object], config: object, where: str
+) -> SettingError:
     """Says in the user's words what pydantic has found.
 
     Args:
@@ -167,7 +169,7 @@ def _as_setting_error(found: Mapping[str, Any], fields: Mapping[str, Any], confi
             return SettingError(setting, value, f"is not {_described(kind)}")
 
 
-def _fields_of(kind: object) -> dict[str, Any]:
+def _fields_of(kind: object) -> Mapping[str, object]:
     """Returns the type of each setting of a section; nothing where it is none."""
     if isinstance(kind, type) and issubclass(kind, Section):
         return {name: field.annotation for name, field in kind.model_fields.items()}

@@ -1,10 +1,11 @@
 """What tells one run from another, as a flat table."""
 
 from collections.abc import Collection
-from typing import Any
+
+from attention_lab.settings.schema import Config
 
 
-def flat_settings(config: dict[str, Any], named: Collection[str] | None = None) -> dict[str, Any]:
+def flat_settings(config: Config, named: Collection[str] | None = None) -> Config:
     """Returns the settings that make a run what it is, under the names that the command line uses.
 
     How it is watched makes no difference, so the callbacks are left out. A component goes by the name under which it
@@ -15,7 +16,7 @@ def flat_settings(config: dict[str, Any], named: Collection[str] | None = None) 
         named: the components that may go by their choice's name; all where not given.
     """
     choices = {name: choice for name, choice in config.get("choices", {}).items() if named is None or name in named}
-    found: dict[str, Any] = {}
+    found: Config = {}
     for name, value in config.items():
         if not isinstance(value, dict):
             found[name] = value

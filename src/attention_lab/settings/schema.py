@@ -9,7 +9,10 @@ from attention_lab.errors import SettingError
 from attention_lab.settings.checking import Section
 from attention_lab.settings.plain import check_plain
 
-Component = dict[str, Any]
+Config = dict[str, Any]
+"""A run's config, or a section of it, as plain types: names and what they are set to."""
+
+Component = Config
 """The config of an object: `_target_`, its class, and the class's own settings."""
 
 Count = Annotated[int, Field(ge=1)]
@@ -252,7 +255,7 @@ class TrainSettings(TrainedSettings):
         check_plain(self.plain())
         return self
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Config:
         """Returns what describes the run, as plain types: it goes into its folder and into every checkpoint.
 
         Whom this machine trusts, and that the run went on from an earlier one, are no part of it.

@@ -18,6 +18,7 @@ from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScore
 from attention_lab.models.inference import greedy_decode
 from attention_lab.models.model import MAX_CELLS, ModelOutput, SequenceModel, Tokens
 from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
+from attention_lab.settings.schema import Config
 from attention_lab.tasks.vocabulary import PAD
 from attention_lab.training.schedule import warmup_then_cosine
 
@@ -98,7 +99,7 @@ class SequenceTraining(LightningModule):
         max_steps: int,
         weight_decay: float,
         betas: tuple[float, float],
-        config: dict[str, Any] | None = None,
+        config: Config | None = None,
     ) -> None:
         super().__init__()
         self.network = network

@@ -63,7 +63,7 @@ def _checked(file: CheckpointFile, trainer: Trainer, module: LightningModule) ->
     optimizer, scheduler = _fresh(module)
     check_like(file.content, _expected(file, trainer, module, optimizer), "checkpoints/last.ckpt")
     content = cast(Any, file.content)
-    groups: list[dict[str, Any]] = optimizer.state_dict()["param_groups"]
+    groups = optimizer.state_dict()["param_groups"]
     (given,), (scheduled,) = content["optimizer_states"], content["lr_schedulers"]
     if any(
         (each < 0).any() for state in given["state"].values() for name, each in state.items() if _counts(name, each)
