@@ -26,7 +26,7 @@ from attention_lab.settings.schema import Component, DataSettings, TrainSettings
 from attention_lab.tasks.copy import Copy
 from attention_lab.tasks.duplicate import Duplicate
 from attention_lab.tasks.reverse import Reverse
-from attention_lab.tasks.vocabulary import num_tokens
+from attention_lab.tasks.vocabulary import FIRST_SYMBOL, num_tokens
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -186,6 +186,11 @@ def test_settings_reach_the_data() -> None:
     assert torch.equal(batch.labels, batch.source)
     assert set(data.rows("train").source_lengths.tolist()) == set(range(2, 14))
     assert isinstance(data, SequenceData)
+    distinct = build_data(Copy(), DATA.changed(max_length=7, unique_symbols=True), seed=3)
+    for source in next(iter(distinct.loader("test"))).source:
+        symbols = source[source >= FIRST_SYMBOL].tolist()
+        assert len(set(symbols)) == len(symbols)
+        assert set(symbols) <= set(range(FIRST_SYMBOL, FIRST_SYMBOL + 11))
 
 
 def test_what_the_code_gives_cannot_be_set() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from attention_lab.data.sampling import SourceSpace
 from attention_lab.errors import SettingError
 from attention_lab.settings.checking import build
 from attention_lab.settings.schema import (
@@ -281,10 +280,6 @@ def test_what_describes_a_run_makes_the_same_settings_again() -> None:
 def test_who_wrote_the_config_is_trusted() -> None:
     assert run_settings(trust="mine").trusted is None
     assert run_settings(trust=["mine", "yours"], resume="a run").trusted == ["mine", "yours"]
-
-
-def test_the_space_of_sources_is_what_the_data_settings_say() -> None:
-    assert section("data", unique_symbols=True).space == SourceSpace(3, 7, 11, unique_symbols=True)
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:

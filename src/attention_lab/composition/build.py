@@ -13,7 +13,7 @@ import torch
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.composition.compatibility import check_parts, check_sampling, check_sequences, told_of_the_task
 from attention_lab.data.module import SequenceData
-from attention_lab.data.sampling import SPLITS, Split
+from attention_lab.data.sampling import SPLITS, SourceSpace, Split
 from attention_lab.errors import SettingError
 from attention_lab.models.model import SequenceModel
 from attention_lab.positions.position import Position
@@ -134,7 +134,8 @@ def build_data(
         SettingError: not a single sequence belongs to one of them, or the task is not an alignment.
     """
     sizes: dict[Split, int] = {"train": data.train_size, "validation": data.validation_size, "test": data.test_size}
-    module = SequenceData(task, data.space, sizes, data.batch_size, seed, data.num_workers, parts)
+    space = SourceSpace(data.min_length, data.max_length, data.vocab_size, data.unique_symbols)
+    module = SequenceData(task, space, sizes, data.batch_size, seed, data.num_workers, parts)
     with told_of_the_task(task):
         for split in splits:
             module.rows(split)

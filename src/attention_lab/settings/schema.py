@@ -1,10 +1,9 @@
-"""Every setting of a run, with its type and what it may be. Light to import: nothing here needs torch."""
+"""Every setting of a run, with its type and what it may be. Light to import: nothing here needs torch or numpy."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from attention_lab.data.sampling import SourceSpace
 from attention_lab.errors import SettingError
 from attention_lab.settings.checking import Section
 from attention_lab.settings.plain import check_plain
@@ -77,11 +76,6 @@ class DataSettings(Section):
                 reason = f"is too much: with max_length={self.max_length} it may be at most {most}, so that the split"
                 raise SettingError(name, size, f"{reason} fits into memory and can be evaluated")
         return self
-
-    @property
-    def space(self) -> SourceSpace:
-        """The sources that may be drawn."""
-        return SourceSpace(self.min_length, self.max_length, self.vocab_size, self.unique_symbols)
 
 
 class PositionSamplingSettings(Section):
