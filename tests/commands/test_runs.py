@@ -34,7 +34,7 @@ def test_a_run_leaves_what_the_contract_says(command: Command, capsys):
     said = capsys.readouterr()
     assert said.err == ""
     assert "python evaluate.py checkpoint=run/checkpoints/best.ckpt" in said.out
-    assert "tensorboard --logdir run" in said.out
+    assert "tensorboard --logdir_spec run:run " in said.out
 
     run = Path("run")
     assert yaml.safe_load((run / ".hydra/config.yaml").read_text())["seed"] == 3
@@ -213,10 +213,10 @@ def test_a_sweep_is_compared_from_one_pattern(command: Command, capsys):
     assert command("evaluate.py", pattern, "lengths=[4,6000]", "hydra.run.dir=refused") == 2
     refused = capsys.readouterr()
     assert "lengths=6000 needs more than the 5000 positions" in refused.err
-    assert "checkpoint=sweep/0_copy_seed0/checkpoints/best.ckpt" in refused.err
+    assert "checkpoint=sweep/0_copy_seed-0/checkpoints/best.ckpt" in refused.err
     assert "1 of 5" not in refused.out
     # Each run's figures are those that it gets alone.
-    alone = ("checkpoint=[sweep/0_copy_seed0/checkpoints/best.ckpt]", "lengths=[4]", "num_figures=0")
+    alone = ("checkpoint=[sweep/0_copy_seed-0/checkpoints/best.ckpt]", "lengths=[4]", "num_figures=0")
     assert command("evaluate.py", *alone, "hydra.run.dir=alone") == 0
     single, found = json.loads(Path("alone/report.json").read_text()), report["groups"][0]["runs"][0]
     assert {name: single[name] for name in TEST_FIGURES} == {name: found[name] for name in TEST_FIGURES}

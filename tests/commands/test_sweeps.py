@@ -24,11 +24,11 @@ def test_every_run_runs_and_the_sweep_goes_on(command, capsys):
     sweep = ("-m", *SMOKE, "model.num_heads=4,7,2", "hydra.sweep.dir=sweep")
     assert command("train.py", *sweep) == 2
     said = capsys.readouterr()
-    assert steps("sweep") == {"0_reverse_seed0": 5, "2_reverse_seed0": 5}
-    assert not Path("sweep/1_reverse_seed0").exists()
+    assert steps("sweep") == {"0_reverse_num_heads-4": 5, "2_reverse_num_heads-2": 5}
+    assert not Path("sweep/1_reverse_num_heads-7").exists()
     (line,) = said.err.splitlines()
     assert line.startswith("error: model.num_heads=7 ")
-    assert line.endswith("(1_reverse_seed0: model.num_heads=7)")
+    assert line.endswith("(1_reverse_num_heads-7: model.num_heads=7)")
     assert "2 of 3 runs are done" in said.out
     assert "train.py resume=sweep" in said.out
 
@@ -37,19 +37,19 @@ def test_every_run_runs_and_the_sweep_goes_on(command, capsys):
     assert "hydra.sweep.dir=sweep holds a sweep already" in capsys.readouterr().err
 
     # Ended runs are left alone, a begun one goes on, a missing one begins.
-    before = Path("sweep/0_reverse_seed0/metrics.json").stat().st_mtime_ns
-    Path("sweep/2_reverse_seed0/metrics.json").unlink()
+    before = Path("sweep/0_reverse_num_heads-4/metrics.json").stat().st_mtime_ns
+    Path("sweep/2_reverse_num_heads-2/metrics.json").unlink()
     assert command("train.py", "resume=sweep") == 2
-    assert Path("sweep/0_reverse_seed0/metrics.json").stat().st_mtime_ns == before
-    assert steps("sweep") == {"0_reverse_seed0": 5, "2_reverse_seed0": 5}
-    assert "going on from sweep/2_reverse_seed0/checkpoints/last.ckpt" in capsys.readouterr().out
+    assert Path("sweep/0_reverse_num_heads-4/metrics.json").stat().st_mtime_ns == before
+    assert steps("sweep") == {"0_reverse_num_heads-4": 5, "2_reverse_num_heads-2": 5}
+    assert "going on from sweep/2_reverse_num_heads-2/checkpoints/last.ckpt" in capsys.readouterr().out
 
     # And further than it was to go, under another name, too.
     assert command("train.py", *sweep[:3], "trainer.max_steps=7", *sweep[4:], "resume=auto") == 2
-    assert steps("sweep") == {"0_reverse_seed0": 7, "2_reverse_seed0": 7}
+    assert steps("sweep") == {"0_reverse_num_heads-4": 7, "2_reverse_num_heads-2": 7}
     Path("sweep").rename("a${b} sweep")
     assert command("train.py", "resume=a${b} sweep", "trainer.max_steps=8") == 2
-    assert steps("a${b} sweep") == {"0_reverse_seed0": 8, "2_reverse_seed0": 8}
+    assert steps("a${b} sweep") == {"0_reverse_num_heads-4": 8, "2_reverse_num_heads-2": 8}
 
 
 def test_a_single_run_goes_on_if_there_is_one_and_begins_else(command, capsys):

@@ -2,6 +2,7 @@
 
 import copy
 import importlib
+import os
 import pickle
 from pathlib import Path
 
@@ -221,6 +222,32 @@ def test_a_pattern_names_its_files_in_order_and_each_once(tmp_path, monkeypatch)
     assert find_checkpoints("*/x.ckpt") == [Path("a/x.ckpt"), Path("b/x.ckpt")]
     assert find_checkpoints(["c/y.ckpt", "*/*.ckpt"]) == [Path("c/y.ckpt"), Path("a/x.ckpt"), Path("b/x.ckpt")]
     assert find_checkpoints("**/y.ckpt") == [Path("c/y.ckpt")]
+
+
+def test_files_come_in_the_order_of_their_numbers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("10_b", "2_b", "1_c", "1_a2", "1_a10", "a"):
+        Path(f"{name}.ckpt").touch()
+    assert [path.stem for path in find_checkpoints("*.ckpt")] == ["1_a2", "1_a10", "1_c", "2_b", "10_b", "a"]
+
+
+def test_the_latest_is_the_best_checkpoint_of_the_run_that_was_written_to_last(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingError, match=r"^checkpoint=latest finds no run with checkpoints/best\.ckpt in "):
+        find_checkpoints("latest")
+    for number, run in enumerate(("b", "sweep/0_copy", "a", "begun")):
+        checkpoints = tmp_path / "outputs/train" / run / "checkpoints"
+        checkpoints.mkdir(parents=True)
+        if run != "begun":
+            (checkpoints / "best.ckpt").touch()
+        for path in (checkpoints, checkpoints.parent):
+            os.utime(path, (1000 + number, 1000 + number))
+    assert find_checkpoints("latest") == [tmp_path / "outputs/train/a/checkpoints/best.ckpt"]
+    os.utime(tmp_path / "outputs/train/sweep/0_copy", (2000, 2000))
+    assert find_checkpoints("latest") == [tmp_path / "outputs/train/sweep/0_copy/checkpoints/best.ckpt"]
+    # Unless that is the name of a file.
+    Path("latest").touch()
+    assert find_checkpoints("latest") == [Path("latest")]
 
 
 def test_a_path_without_a_pattern_is_taken_as_it_is(tmp_path, monkeypatch):

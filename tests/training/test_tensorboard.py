@@ -1,5 +1,6 @@
 """What TensorBoard itself answers about runs whose settings differ."""
 
+import shlex
 import warnings
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from werkzeug.test import Client
 
+from attention_lab.runs.paths import look_at
 from attention_lab.training.tensorboard import RunLogger, hparam_columns
 
 with warnings.catch_warnings(action="ignore"):
@@ -29,21 +31,28 @@ def log(run: Path, settings: dict[str, object], loss: float) -> None:
     logger.finalize("success")
 
 
-@pytest.fixture
-def hparams(tmp_path):
-    """Returns what the HParams view of a real TensorBoard gets when it asks."""
-    for number, settings in enumerate(RUNS):
-        log(tmp_path / str(number), settings, 0.5 - 0.1 * number)
+def client(*options: str) -> Client:
+    """Returns somebody who asks a real TensorBoard, started with these options, as a browser does."""
     board = program.TensorBoard()
-    board.configure(["", "--logdir", str(tmp_path), "--reload_task", "blocking", "--reload_interval", "0"])
+    board.configure(["", *options, "--reload_task", "blocking", "--reload_interval", "0"])
     ingester = LocalDataIngester(board.flags)
     ingester.start()
-    app = TensorBoardWSGIApp(
-        board.flags, default.get_plugins(), ingester.data_provider, None, ingester.deprecated_multiplexer
+    return Client(
+        TensorBoardWSGIApp(
+            board.flags, default.get_plugins(), ingester.data_provider, None, ingester.deprecated_multiplexer
+        )
     )
 
+
+@pytest.fixture
+def hparams(tmp_path):
+    """Returns what the HParams view gets when it asks."""
+    for number, settings in enumerate(RUNS):
+        log(tmp_path / str(number), settings, 0.5 - 0.1 * number)
+    asking = client("--logdir", str(tmp_path))
+
     def ask(route: str, **request: object) -> Any:
-        answer = Client(app).post(f"/data/plugin/hparams/{route}", json=request)
+        answer = asking.post(f"/data/plugin/hparams/{route}", json=request)
         assert answer.status_code == 200, answer.text
         return answer.json
 
@@ -87,3 +96,19 @@ def test_figures_stand_beside_the_settings(hparams):
 def test_a_value_is_a_number_or_text_and_null_is_nothing():
     settings = {"a": 1, "b": 0.5, "c": True, "d": None, "e": "x", "f": [1, None]}
     assert hparam_columns(settings) == {"a": 1, "b": 0.5, "c": "true", "e": "x", "f": "[1, None]"}
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("a run, of mine", "tensorboard"), ("copy_seed-0", "copy_seed-0/tensorboard")]
+)
+def test_a_single_run_has_its_own_name_wherever_that_can_be_given(tmp_path, name, shown):
+    log(tmp_path / name, RUNS[0], 0.5)
+    _, *options = shlex.split(look_at(tmp_path / name))
+    assert client(*options).get("/data/runs").json == [shown]
+
+
+def test_several_runs_are_called_by_their_folders(tmp_path):
+    for name in ("0_copy", "1_copy"):
+        log(tmp_path / name, RUNS[0], 0.5)
+    _, *options = shlex.split(look_at(tmp_path))
+    assert sorted(client(*options).get("/data/runs").json) == ["0_copy/tensorboard", "1_copy/tensorboard"]

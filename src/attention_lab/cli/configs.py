@@ -18,7 +18,19 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from attention_lab.errors import SettingError
+from attention_lab.runs.naming import run_name
 from attention_lab.settings.checking import suggestion
+
+
+def _run_name(*, _root_: DictConfig) -> str:
+    """Names a run in the config: `${run_name:}`. What is the same for all runs of a sweep is no part of a name."""
+    hydra = _root_.hydra
+    return run_name(
+        str(hydra.runtime.choices.task), hydra.overrides.task, hydra.job.config.override_dirname.exclude_keys
+    )
+
+
+OmegaConf.register_new_resolver("run_name", _run_name, replace=True)
 
 
 class Configs:

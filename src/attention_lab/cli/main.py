@@ -118,6 +118,7 @@ def _run(job: Job, arguments: Arguments) -> int:
     """Runs the job, once or for every member of a sweep, and returns the exit status."""
     hydra = Hydra.create_main_hydra2(job.configs.name, job.configs.search_path)
     name, folder = job.configs.name, None
+    arguments = _named_by_what_differs(arguments)
     try:
         config = hydra.compose_config(name, list(arguments.overrides), RunMode.MULTIRUN, validate_sweep_overrides=False)
         HydraConfig.instance().set_config(config)
@@ -147,6 +148,14 @@ def _run(job: Job, arguments: Arguments) -> int:
         raise _explained(error, job.configs, arguments, folder) from error
     finally:
         GlobalHydra.instance().clear()
+
+
+def _named_by_what_differs(arguments: Arguments) -> Arguments:
+    """Returns a sweep's command line with one more setting: what all of its runs have is no part of their names."""
+    alike = [quoted(each.key_or_group) for each in arguments.parsed() if not each.is_sweep_override()]
+    if len(alike) == len(arguments.overrides):
+        return arguments
+    return arguments.plus(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(alike)}]")
 
 
 def _folder(config: DictConfig, setting: str) -> str:

@@ -12,7 +12,7 @@ from attention_lab.cli.arguments import Arguments, parse, settings_in
 from attention_lab.cli.job import Outcome
 from attention_lab.errors import SettingError
 from attention_lab.runs.folder import SWEEP
-from attention_lab.runs.paths import program, shown, typed
+from attention_lab.runs.paths import look_at, program, typed
 from attention_lab.settings.schema import Config
 
 _TO_TYPE_AGAIN = ("hydra.sweep.subdir", "hydra.searchpath")
@@ -73,7 +73,7 @@ def commands(folder: Path) -> list[str]:
     pattern = f"{escape(str(folder))}/*/checkpoints/best.ckpt"
     return [
         f"Compare them:           {program('python')} evaluate.py {typed('checkpoint', Path(pattern))}",
-        f"Look at the attention:  {program('tensorboard')} --logdir {shown(folder)} --samples_per_plugin images=1000",
+        f"Look at the attention:  {look_at(folder)}",
         f"Go on with the sweep:   {program('python')} train.py {typed('resume', folder)}",
     ]
 

@@ -25,7 +25,7 @@ from attention_lab.report.tables import figure
 from attention_lab.runs.checkpoint import CheckpointFile
 from attention_lab.runs.files import write_json
 from attention_lab.runs.folder import RUN_FILES, RUN_FOLDERS, check_places, check_unused, locked
-from attention_lab.runs.paths import program, shown, typed
+from attention_lab.runs.paths import look_at, program, shown, typed
 from attention_lab.runs.resume import checkpoint_of, make_ready, take_weights
 from attention_lab.runs.trained import load_trained
 from attention_lab.settings.flat import flat_settings
@@ -224,7 +224,7 @@ def _callbacks(settings: TrainSettings, data: SequenceData, network: SequenceMod
 
 
 def _say_what_was_reached(scores: TestScores, finished: Finished, best_step: int, run_dir: Path) -> None:
-    figures, where = scores.figures, shown(run_dir)
+    figures = scores.figures
     best = typed("checkpoint", run_dir / "checkpoints" / "best.ckpt")
     for line in (
         "",
@@ -238,8 +238,8 @@ def _say_what_was_reached(scores: TestScores, finished: Finished, best_step: int
         if scores.best_head is not None
         else "  alignment        none: this network has no attention from target to source",
         "",
-        f"Everything is in {where}.",
-        f"Look at the attention:    {program('tensorboard')} --logdir {where} --samples_per_plugin images=1000",
+        f"Everything is in {shown(run_dir)}.",
+        f"Look at the attention:    {look_at(run_dir)}",
         f"Evaluate the checkpoint:  {program('python')} evaluate.py {best}",
     ):
         log.info(line)

@@ -22,6 +22,9 @@ class Finished(SettingError):
 RUNS = Path("outputs/train")
 """Where runs land, unless they are told to land elsewhere."""
 
+BEST = Path("checkpoints", "best.ckpt")
+"""Where a run keeps its best checkpoint."""
+
 RUN_FILES = ("metrics.json", "train.log", "checkpoints/best.ckpt", "checkpoints/last.ckpt", ".hydra/config.yaml")
 RUN_FOLDERS = ("checkpoints", "tensorboard", ".hydra")
 """What a training writes into its folder."""
@@ -40,7 +43,7 @@ def named_run(named: str) -> Path:
         SettingError: there is none.
     """
     if named == "latest":
-        return _latest()
+        return latest_run("resume")
     # Path's own methods raise for a name that no file can have.
     if not os.path.exists(here() / named):
         raise SettingError("resume", named, f"does not exist (looked for it in {here()})")
@@ -116,13 +119,20 @@ def locked(folder: Path) -> Generator[None]:
         lock.release()
 
 
-def _latest() -> Path:
-    """Returns the run that was written to last."""
-    configs = [*(here() / RUNS).glob(f"*/{CONFIG}"), *(here() / RUNS).glob(f"*/*/{CONFIG}")]
-    runs = [config.parents[1].absolute() for config in configs]
-    if not runs:
-        raise SettingError("resume", "latest", f"finds no run in {here() / RUNS}")
-    return max(runs, key=_last_written)
+def latest_run(setting: str, holds: Path = CONFIG) -> Path:
+    """Returns the run that was written to last, alone or in a sweep.
+
+    Args:
+        setting: what asks for it.
+        holds: the file, in a folder of its own, that it must hold.
+
+    Raises:
+        SettingError: there is none.
+    """
+    files = [*(here() / RUNS).glob(f"*/{holds}"), *(here() / RUNS).glob(f"*/*/{holds}")]
+    if not files:
+        raise SettingError(setting, "latest", f"finds no run with {holds} in {here() / RUNS}")
+    return max((file.parents[1].absolute() for file in files), key=_last_written)
 
 
 def _last_written(run: Path) -> float:

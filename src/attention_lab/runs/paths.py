@@ -50,6 +50,20 @@ def program(name: str) -> str:
     return name if shutil.which("python") == sys.executable else shown(Path(sys.executable).parent / name)
 
 
+def look_at(folder: Path) -> str:
+    """Returns the command that shows a run, or all runs in a folder, in TensorBoard.
+
+    There a run is called by its path from the folder, so that a single one, in its own, has to be given its name.
+    """
+    where, named = short(folder), (folder / "tensorboard").is_dir()
+    if named and not set(",:") & set(where):
+        option = f"--logdir_spec {shlex.quote(f'{folder.name}:{where}')}"
+    else:
+        # TensorBoard would take a comma or a colon for the end of a name.
+        option = f"--logdir {shlex.quote(where)}"
+    return f"{program('tensorboard')} {option} --samples_per_plugin images=1000"
+
+
 def quoted(text: str) -> str:
     """Returns a text so that Hydra reads it as this text: no number, list, choice of several or reference to a setting.
 

@@ -6,6 +6,7 @@ processes that assemble batches, every folder. Nothing else in its config is loo
 
 import glob
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from attention_lab.errors import SettingError
 from attention_lab.models.model import SequenceModel
 from attention_lab.runs.checkpoint import CheckpointFile, Solved, read_checkpoint
 from attention_lab.runs.defaults import with_defaults
+from attention_lab.runs.folder import BEST, latest_run
 from attention_lab.runs.structure import is_alike
 from attention_lab.settings.checking import build
 from attention_lab.settings.schema import Config, TrainedSettings
@@ -110,22 +112,31 @@ def find_checkpoints(named: str | list[str]) -> list[Path]:
     """Returns the files that paths and patterns name, each once, in the order they were named.
 
     Args:
-        named: a path, or a pattern like `runs/*/checkpoints/best.ckpt` (whose files come in alphabetical order), or a
-            list of those.
+        named: a path, or a pattern like `runs/*/checkpoints/best.ckpt` (whose files come in the order of their names,
+            2 before 10), or `latest` (the best checkpoint of the run that was written to last), or a list of those.
 
     Raises:
-        SettingError: a pattern fits no file.
+        SettingError: a pattern fits no file, or there is no run yet.
     """
     found: list[Path] = []
     for name in [named] if isinstance(named, str) else named:
+        if name == "latest" and not os.path.lexists(name):
+            found.append(latest_run("checkpoint", BEST) / BEST)
+            continue
         if not glob.has_magic(name) or os.path.lexists(name):
             found.append(Path(name))
             continue
-        fitting = [Path(file) for file in sorted(glob.glob(name, recursive=True)) if Path(file).is_file()]
+        files = sorted(glob.glob(name, recursive=True), key=_in_order)
+        fitting = [Path(file) for file in files if Path(file).is_file()]
         if not fitting:
             raise SettingError("checkpoint", name, f"fits no file (looked for it in {Path.cwd()})")
         found += fitting
     return list(dict.fromkeys(found))
+
+
+def _in_order(path: str) -> list[tuple[int, str]]:
+    """Returns what sorts paths by their names, and numbers in these by their size."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", path)]
 
 
 def untrained_network(settings: TrainedSettings, trust: Trust = ()) -> SequenceModel[Any]:

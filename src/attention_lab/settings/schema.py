@@ -267,7 +267,7 @@ class EvaluateSettings(Section):
 
     Attributes:
         checkpoint: path of a checkpoint that `train.py` wrote, or a pattern like `runs/*/checkpoints/best.ckpt`, or a
-            list of those; several checkpoints are compared.
+            list of those, or `latest`; several checkpoints are compared.
         accelerator: `auto` takes a GPU if there is one.
         batch_size: sequences a batch, null for as many as in training; no figure depends on it beyond rounding.
         num_figures: test sequences to draw attention maps of.
