@@ -4,7 +4,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from attention_lab.cli.job import plain, run_dir
+from attention_lab.cli.job import plain, run_dir, say_what_is_loaded
 from attention_lab.cli.main import run
 from attention_lab.settings.checking import build
 from attention_lab.settings.schema import EvaluateSettings
@@ -14,6 +14,7 @@ def main(config: DictConfig) -> None:
     """Checks the config, and only then imports what takes seconds to import."""
     settings = build(EvaluateSettings, plain(config), "")
 
+    say_what_is_loaded()
     from attention_lab.runs.checkpoint import read_checkpoint
 
     if isinstance(settings.checkpoint, str) and Path(settings.checkpoint).is_file():

@@ -5,7 +5,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from attention_lab.cli.choices import with_names
-from attention_lab.cli.job import plain, record, run_dir
+from attention_lab.cli.job import plain, record, run_dir, say_what_is_loaded
 from attention_lab.cli.main import run
 from attention_lab.settings.checking import build
 from attention_lab.settings.moved import moved_targets
@@ -16,6 +16,7 @@ def main(config: DictConfig) -> None:
     """Checks the config, and only then imports what takes seconds to import."""
     settings = build(TrainSettings, with_names(moved_targets(plain(config))), "")
 
+    say_what_is_loaded()
     from attention_lab.commands.train import train
 
     train(settings, run_dir(), record(config))

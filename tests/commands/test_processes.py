@@ -1,6 +1,7 @@
 """What only a process of its own can show: what it imports, and how it ends at a signal."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,10 +55,17 @@ def wait_for(line: str, process: subprocess.Popen[str]) -> None:
 )
 def test_a_signal_ends_training_with_a_usable_checkpoint(signum, status, tmp_path):
     with start(tmp_path, "trainer.max_steps=1000000", "early_stopping.threshold=null") as process:
+        assert process.stdout is not None
+        # Before anything that takes seconds.
+        assert process.stdout.readline() == "Loading PyTorch ...\n"
         wait_for("step ", process)
         process.send_signal(signum)
         sent = time.monotonic()
-        _, complaints = process.communicate(timeout=60)
+        said, complaints = process.communicate(timeout=60)
+    # On lines of their own, below what the terminal shows of the keys.
+    assert re.search(
+        r"^\nInterrupted after step \d+\.\nGo on with it:  \S*python train\.py resume=run\n", said, re.MULTILINE
+    )
     assert process.returncode == status, complaints
     assert time.monotonic() - sent < 10
     assert complaints == ""

@@ -101,7 +101,16 @@ def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: 
         "hydra.run.dir=results",
     )
     assert command("evaluate.py", *arguments) == 0
-    assert capsys.readouterr().err == ""
+    said = capsys.readouterr()
+    assert said.err == ""
+    parts = [line.partition(" s   ")[2] for line in said.out.partition("\n\n")[0].splitlines()]
+    assert parts == [
+        "validation and test split",
+        "length curve",
+        "heads silenced one by one",
+        "heads silenced together, and their edges cut",
+        "figures and page",
+    ]
     report = json.loads(Path("results/report.json").read_text())
     assert {name: report[name] for name in TEST_FIGURES} == pytest.approx(
         {name: metrics[name] for name in TEST_FIGURES}, rel=1e-6

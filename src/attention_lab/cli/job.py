@@ -6,6 +6,7 @@ import glob
 import json
 import logging
 import os
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -175,6 +176,12 @@ def prepare_process(waits_for_work: bool = False) -> None:
     logging.raiseExceptions = False
     if threading.current_thread() is threading.main_thread():
         SIGNALS.listen(waits_for_work)
+
+
+def say_what_is_loaded() -> None:
+    """Says what takes the next seconds, in the process that the user has started."""
+    if "torch" not in sys.modules and not SIGNALS.waits_for_work and rank() == 0:
+        print("Loading PyTorch ...", flush=True)
 
 
 def full_error() -> bool:

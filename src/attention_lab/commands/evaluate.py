@@ -2,13 +2,13 @@
 
 import logging
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
 from attention_lab.commands.compare import compare_checkpoints
-from attention_lab.commands.terminal import quiet_libraries
+from attention_lab.commands.terminal import parts_of_work, quiet_libraries
 from attention_lab.evaluation.ablation import ablate_heads, ablate_together, head_means
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.examples import MappedExample, example_rows, map_examples, predict
@@ -57,21 +57,33 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
         compare_checkpoints(files, settings, run_dir, device)
         return
     trained = load_trained(files[0], settings.batch_size, settings.trust)
-    report = measure(trained, files[0], settings, device)
-    write_json(report_json(report), run_dir / "report.json")
-    rows, lengths = trained.data.rows("test"), (trained.settings.data.min_length, trained.settings.data.max_length)
-    mapped = map_examples(trained.network, rows, example_rows(trained.task, rows, settings.num_figures), device)
-    _draw(report, lengths, mapped, run_dir / "figures", settings.pdf)
-    samples = compare(*predict(trained.network, rows, _NUM_SAMPLES, device))
-    write_page(report, trained.task.name, lengths, mapped, samples, run_dir / "report.html")
+    with parts_of_work(5) as begin:
+        report = measure(trained, files[0], settings, device, begin)
+        write_json(report_json(report), run_dir / "report.json")
+        begin("figures and page")
+        rows, lengths = trained.data.rows("test"), (trained.settings.data.min_length, trained.settings.data.max_length)
+        mapped = map_examples(trained.network, rows, example_rows(trained.task, rows, settings.num_figures), device)
+        _draw(report, lengths, mapped, run_dir / "figures", settings.pdf)
+        samples = compare(*predict(trained.network, rows, _NUM_SAMPLES, device))
+        write_page(report, trained.task.name, lengths, mapped, samples, run_dir / "report.html")
+    log.info("")
     for line in terminal_summary(report):
         log.info("%s", line)
     log.info("")
     log.info("Written to %s: report.html (open it in a browser), report.json and figures/.", shown(run_dir))
 
 
-def measure(trained: Trained, file: Path, settings: EvaluateSettings, device: torch.device) -> Report:
+def measure(
+    trained: Trained, file: Path, settings: EvaluateSettings, device: torch.device, begin: Callable[[str], None]
+) -> Report:
     """Returns everything that is measured of one checkpoint.
+
+    Args:
+        trained: what lies in it.
+        file: the checkpoint.
+        settings: what to measure.
+        device: where to.
+        begin: is told which part of the work begins.
 
     Raises:
         SettingError: the checkpoint or a length cannot be used.
@@ -80,19 +92,27 @@ def measure(trained: Trained, file: Path, settings: EvaluateSettings, device: to
     # Before anything is scored: a mistake should not cost the minutes of that.
     drawn, refused = draw_lengths(trained, settings)
     refuse(refused)
+    begin("validation and test split")
     scores = scores_of(trained, file, device)
     validation, test = list(data.loader("validation")), list(data.loader("test"))
+    untrained = baselines(trained, device, settings.trust)
+    begin("length curve")
+    curve = length_curve(network, drawn, settings.decode_up_to, scores.best_head, device)
+    begin("heads silenced one by one")
     means = head_means(network, validation, device)
+    heads = ablate_heads(network, scores.heads, means, test, device)
+    begin("heads silenced together, and their edges cut")
     cuts = cut_edges(network, scores.validated, test, device, trained.settings.seed)
+    together = ablate_together(network, scores.validated, test, device)
     return Report(
         scores=scores.scores,
         checkpoint=str(file),
         step=trained.step,
         best_head=scores.best_head,
-        baselines=baselines(trained, device, settings.trust),
-        length_curve=length_curve(network, drawn, settings.decode_up_to, scores.best_head, device),
-        heads=ablate_heads(network, scores.heads, means, test, device),
-        interventions=Interventions(**vars(cuts), together=ablate_together(network, scores.validated, test, device)),
+        baselines=untrained,
+        length_curve=curve,
+        heads=heads,
+        interventions=Interventions(**vars(cuts), together=together),
         tasks=each_task(network, trained.task, validation, test, means, device),
         config=trained.config,
         environment=Environment(platform.python_version(), str(torch.__version__), str(device)),

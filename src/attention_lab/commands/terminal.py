@@ -1,11 +1,33 @@
-"""What third parties say on the terminal: only what a user can act on."""
+"""What is said on the terminal: how far a command is, and of what libraries say only what a user can act on."""
 
 import logging
 import os
 import threading
+import time
 import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
 
 from lightning.fabric.utilities.warnings import PossibleUserWarning
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def parts_of_work(number: int) -> Generator[Callable[[str], None]]:
+    """Gives what says which of so many parts begins, and when: a line each, and on a terminal a bar below them."""
+    started = time.monotonic()
+    bar: tqdm[Any] = tqdm(total=number, unit="part", leave=False, dynamic_ncols=True, disable=None)
+
+    def begin(part: str) -> None:
+        bar.clear()
+        log.info("%5.1f s   %s", time.monotonic() - started, part)
+        bar.update()
+
+    with bar:
+        yield begin
 
 
 def quiet_libraries() -> None:

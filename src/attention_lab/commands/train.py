@@ -140,7 +140,8 @@ def _fit(prepared: Prepared, settings: TrainSettings, run_dir: Path, record: Map
         made = f"made training diverge: {error}; {hint}"
         raise SettingError("optimizer.learning_rate", settings.optimizer.learning_rate, made) from error
     except Interrupted:
-        log.info("Interrupted after step %d.", trainer.global_step)
+        # Below the ^C that a terminal shows.
+        log.info("\nInterrupted after step %d.", trainer.global_step)
         raise
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         # What is scored from here on, one process scores alone.
