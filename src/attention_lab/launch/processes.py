@@ -25,7 +25,7 @@ from torch.multiprocessing.spawn import (
 )
 
 from attention_lab.errors import Interrupted, SettingError
-from attention_lab.launch.world import ProcessLost, ended_by_launcher, interrupt
+from attention_lab.launch.world import ProcessLost, ended_by_launcher
 
 Result = TypeVar("Result")
 
@@ -61,7 +61,8 @@ def launch(work: Callable[..., Result], count: int, *arguments: object) -> Resul
     receiver, sender = get_context("spawn").Pipe(duplex=False)
     listener = _Listener(receiver)
     with _blocked_signals():
-        context = start_processes(_run, (count, store.port, sender, work, arguments), count, join=False)
+        given = (os.getpid(), count, store.port, sender, work, arguments)
+        context = start_processes(_run, given, count, join=False)
     assert context is not None
     sender.close()
     listener.start()
@@ -71,8 +72,10 @@ def launch(work: Callable[..., Result], count: int, *arguments: object) -> Resul
         listener.join()
         if isinstance(listener.heard, Exception):
             raise listener.heard from None
-        if lost.exit_code - 128 in _SIGNALS:
-            raise Interrupted(lost.exit_code - 128) from None
+        for signum in _SIGNALS:
+            # Told by the process itself, or by the system.
+            if lost.exit_code in (128 + signum, -signum):
+                raise Interrupted(signum) from None
         raise ProcessLost(count, lost.error_index, lost.exit_code) from lost
     listener.join()
     return cast(Result, listener.heard)
@@ -133,6 +136,7 @@ class _Telling(logging.Handler):
 
 def _run(
     number: int,
+    launched_by: int,
     count: int,
     port: int,
     sender: Connection,
@@ -140,10 +144,14 @@ def _run(
     arguments: tuple[object, ...],
 ) -> None:
     """Does the work in one of the processes, and leaves with the status that says how it went."""
-    # Who kills the launching process means all of them.
+    # Who kills the launching process means all of them; this one may have been importing then.
     _prctl_pr_set_pdeathsig(signal.SIGKILL)
+    if os.getppid() != launched_by:
+        sys.exit(1)
     for signum in _SIGNALS:
-        signal.signal(signum, interrupt)
+        # Until training handles signals itself, there is nothing to save, and a process that waits for the others in
+        # PyTorch would run no handler of Python's: once these are gone, for half an hour.
+        signal.signal(signum, signal.SIG_DFL)
     os.environ |= _environment(number, count, port)
     logging.raiseExceptions = False
     logging.getLogger().setLevel(logging.INFO)
