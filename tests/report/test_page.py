@@ -213,9 +213,33 @@ def test_what_no_map_was_measured_of_is_a_dash(tmp_path):
     text = without_plotly(tmp_path / "report.html")
     assert "head 0</td><td>–</td><td>–</td>" in text
     assert "too long for single edges to be cut" in text
-    lines = "\n".join(words.terminal_summary(report))
+    lines = "\n".join(words.terminal_summary(report, 3000))
     assert "their gold edges           –" in lines
     assert "hit rate –, mass – (chance –)" in lines
+
+
+def test_the_verdict_says_whether_by_which_heads_and_how_far():
+    gone, few = Accuracy(0.0, 0.1), Accuracy(0.0004, 0.2)
+    cuts = replace(REPORT.interventions, without_heads=gone, without_gold_edges=few)
+    curve = [
+        replace(REPORT.length_curve[0], length=n, decoded_exact_match=x) for n, x in ((64, 1.0), (4, 1.0), (128, 0.9))
+    ]
+    learned = replace(REPORT, interventions=cuts, length_curve=curve)
+    assert words.verdict(learned, 16) == (
+        "Every test sequence is right, to the last token. 1 of 1 heads looks where the tokens come from. Silencing "
+        "them leaves 0 % right, cutting only their edges to the right tokens 0.1 %, cutting as many other edges 100 %. "
+        "It holds up to 64 symbols, 4 times the longest of training, but not at 128."
+    )
+    nobody = replace(learned, interventions=replace(cuts, aligned=[]), length_curve=[])
+    assert "No head by itself looks where the tokens come from. Silencing all of them" in words.verdict(nobody, 16)
+    almost = replace(
+        learned, scores=replace(REPORT.scores, decoded_exact_match=0.9999), heads=[], length_curve=curve[1:2]
+    )
+    assert words.verdict(almost, 16) == (
+        "99.9 % of the test sequences are right, to the last token. There is no attention from target to source."
+    )
+    nothing = replace(learned, scores=replace(REPORT.scores, decoded_exact_match=0.0312))
+    assert words.verdict(nothing, 16) == "The task is not learned: 3.1 % of the test sequences are right."
 
 
 CLICKS = """
@@ -264,3 +288,36 @@ def test_the_viewer_follows_clicks_in_a_browser_without_a_network(page, tmp_path
         ["decoder_cross", third, 2, 1],
         ["encoder_self", third, 0, 1],
     ]
+
+
+WIDTH = """
+<script>
+window.addEventListener("load", () => setTimeout(() => {
+  const page = document.documentElement;
+  const drawn = [...document.querySelectorAll("[role=img]")].map((chart) => chart.getAttribute("aria-label"));
+  document.title = JSON.stringify([page.scrollWidth - page.clientWidth, drawn]);
+}, 500));
+window.addEventListener("error", (event) => { document.title = "error: " + event.message; });
+</script>
+"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium to open the page in")
+@pytest.mark.parametrize("width", [360, 768, 1400])
+def test_a_page_never_scrolls_sideways_and_every_chart_says_what_it_shows(page, tmp_path, width):
+    frame = f"<iframe id=frame style='width:{width}px;height:900px;border:0' src='report.html'></iframe>"
+    page.write_text(page.read_text().replace("</body>", WIDTH + "</body>"))
+    outside = tmp_path / "outside.html"
+    outside.write_text(
+        f"{frame}<script>setInterval(() => {{ document.title = "
+        "document.getElementById('frame').contentDocument.title; }, 100);</script>"
+    )
+    flags = "--headless --no-sandbox --disable-gpu --no-first-run --allow-file-access-from-files"
+    command = ["chromium", *flags.split(), f"--user-data-dir={tmp_path}/profile"]
+    command += ["--virtual-time-budget=5000", "--dump-dom", outside.as_uri()]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    title = re.search(r"<title>(.*?)</title>", dom)
+    assert title is not None, dom[-500:]
+    beyond, drawn = json.loads(title[1])
+    assert beyond == 0
+    assert [label.split()[0] for label in drawn] == ["Attention", "Exact", "Exact", "Exact"]

@@ -67,7 +67,7 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
         samples = compare(*predict(trained.network, rows, _NUM_SAMPLES, device))
         write_page(report, trained.task.name, lengths, mapped, samples, run_dir / "report.html")
     log.info("")
-    for line in terminal_summary(report):
+    for line in terminal_summary(report, lengths[1]):
         log.info("%s", line)
     log.info("")
     log.info("Written to %s: report.html (open it in a browser), report.json and figures/.", shown(run_dir))

@@ -33,7 +33,7 @@ from attention_lab.report.tables import (
     table_of_runs,
     table_of_tasks,
 )
-from attention_lab.report.words import evidence, task_in_words
+from attention_lab.report.words import evidence, task_in_words, verdict
 from attention_lab.runs.files import write_text
 from attention_lab.tasks.vocabulary import token_labels
 
@@ -65,6 +65,7 @@ def write_page(
         "together": plain(report.interventions.together),
         "curve": plain(report.length_curve),
         "lines": {name: line.label for name, line in LINES.items()},
+        "shown": ("decoded_exact_match", "token_accuracy", "alignment_mass"),
         "trained": trained,
         "best": plain(report.best_head),
         "examples": [_viewed(number, example) for number, example in enumerate(mapped)],
@@ -74,10 +75,15 @@ def write_page(
         f"{task}, step {report.step}",
         data,
         report=report,
-        summary=Table(["", "test"], [[name, figure(value)] for name, value in report.scores.figures().items()]),
+        verdict=verdict(report, trained[1]),
+        summary=Table(["figure", "test"], [[name, figure(value)] for name, value in report.scores.figures().items()]),
         baselines=table_of_baselines(report),
         evidence=evidence(report),
         heads=table_of_heads(report),
+        lengths=Table(
+            ["length", *(line.label for line in LINES.values())],
+            [[str(each.length), *(figure(getattr(each, name)) for name in LINES)] for each in report.length_curve],
+        ),
         tasks=table_of_tasks(report.tasks),
         task_in_words=task_in_words,
         samples=samples,

@@ -71,7 +71,7 @@ def table_of_baselines(report: Report) -> Table:
     if untrained is not None:
         before = f"best head before training ({untrained.address})"
         rows.insert(1, [before, figure(untrained.hit_rate), figure(untrained.mass)])
-    return Table(["", "hit rate", "mass"], rows)
+    return Table(["head", "hit rate", "mass"], rows)
 
 
 def table_of_heads(report: Report) -> Table:
@@ -83,7 +83,7 @@ def table_of_heads(report: Report) -> Table:
         + [figure(intact[name.partition("_with")[0]] - getattr(head, name)) for name in _LOST]
         for head in report.heads
     ]
-    return Table(["", *_ALIGNMENT.values(), *_LOST.values()], rows)
+    return Table(["head", *_ALIGNMENT.values(), *_LOST.values()], rows)
 
 
 def table_of_tasks(tasks: Sequence[TaskRecord]) -> Table:
@@ -94,7 +94,7 @@ def table_of_tasks(tasks: Sequence[TaskRecord]) -> Table:
         + [cell for task, head in zip(tasks, heads, strict=True) for cell in _served(task, head)]
         for heads in zip(*(task.heads for task in tasks), strict=True)
     ]
-    return Table(["", *columns], rows)
+    return Table(["head", *columns], rows)
 
 
 def _served(task: TaskRecord, head: HeadRecord) -> list[str]:

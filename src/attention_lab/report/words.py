@@ -1,12 +1,72 @@
 """What a report says in words: on the page, and on the terminal."""
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from attention_lab.evaluation.records import Interventions, Report, TaskRecord
 from attention_lab.report.tables import figure
 
+_LEARNED = 0.5
+"""Below this share of right sequences a task does not count as learned."""
+
+_HOLDS = 0.99
+"""At a length with at least this share of right sequences it holds."""
+
 _NEEDED = 0.05
 """Without a needed head more than this share of sequences is lost."""
+
+
+def verdict(report: Report, longest: int) -> str:
+    """Returns in a few sentences whether the task was learned, by which heads, and how far it holds.
+
+    Args:
+        report: what was found.
+        longest: the longest source of training, in symbols.
+    """
+    right = report.scores.decoded_exact_match
+    if right < _LEARNED:
+        return f"The task is not learned: {_share(right)} of the test sequences are right."
+    done = "Every test sequence is" if right == 1 else f"{_share(right)} of the test sequences are"
+    return " ".join(
+        filter(None, (f"{done} right, to the last token.", _who_does_it(report), _how_far(report, longest)))
+    )
+
+
+def _who_does_it(report: Report) -> str:
+    if not report.heads:
+        return "There is no attention from target to source."
+    cuts, heads = report.interventions, len(report.heads)
+    look = "looks" if len(cuts.aligned) == 1 else "look"
+    who = f"{len(cuts.aligned)} of {heads} heads {look} where the tokens come from"
+    if not cuts.aligned:
+        who = "No head by itself looks where the tokens come from"
+    whose = "them" if cuts.aligned else "all of them"
+    left = f"Silencing {whose} leaves {_share(cuts.without_heads.exact_match)} right"
+    if cuts.without_gold_edges is None or cuts.without_random_edges is None:
+        return f"{who}. {left}."
+    return (
+        f"{who}. {left}, cutting only their edges to the right tokens {_share(cuts.without_gold_edges.exact_match)}, "
+        f"cutting as many other edges {_share(cuts.without_random_edges.exact_match)}."
+    )
+
+
+def _how_far(report: Report, longest: int) -> str:
+    curve = sorted(report.length_curve, key=lambda record: record.length)
+    failed = next((record.length for record in curve if record.decoded_exact_match < _HOLDS), None)
+    held = [record.length for record in curve if failed is None or record.length < failed]
+    if not held or (failed is None and held[-1] <= longest):
+        return ""
+    far = f"It holds up to {held[-1]:,} symbols"
+    if held[-1] > longest:
+        far += f", {held[-1] / longest:g} times the longest of training"
+    return f"{far}{'' if failed is None else f', but not at {failed:,}'}."
+
+
+def _share(value: float) -> str:
+    """Returns a share in per cent; what is not all, or not nothing, does not look like it."""
+    if value in (0, 1):
+        return f"{value:.0%}".replace("%", " %")
+    return f"{min(max(100 * value, 0.1), 99.9):.1f} %"
 
 
 def evidence(report: Report) -> str:
@@ -43,8 +103,10 @@ def task_in_words(task: TaskRecord) -> str:
     return f"{done}; best aligned is {task.best_head}, hit rate {hit_rate}, mass {mass}."
 
 
-def terminal_summary(report: Report) -> Iterator[str]:
-    """Yields the lines that sum a report up on the terminal."""
+def terminal_summary(report: Report, longest: int) -> Iterator[str]:
+    """Yields the lines that sum a report up on the terminal; `longest` is the longest source of training."""
+    yield from wrap(verdict(report, longest), 100)
+    yield ""
     yield f"{report.checkpoint}, step {report.step}, on the test split:"
     for name, value in report.scores.figures().items():
         yield f"  {name:<26} {figure(value)}"
