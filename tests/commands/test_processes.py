@@ -1,6 +1,7 @@
 """What only a process of its own can show: what it imports, and how it ends at a signal."""
 
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -55,9 +56,6 @@ def wait_for(line: str, process: subprocess.Popen[str]) -> None:
 )
 def test_a_signal_ends_training_with_a_usable_checkpoint(signum, status, tmp_path):
     with start(tmp_path, "trainer.max_steps=1000000", "early_stopping.threshold=null") as process:
-        assert process.stdout is not None
-        # Before anything that takes seconds.
-        assert process.stdout.readline() == "Loading PyTorch ...\n"
         wait_for("step ", process)
         process.send_signal(signum)
         sent = time.monotonic()
@@ -98,3 +96,14 @@ def test_a_signal_to_the_whole_group_is_no_error_of_its_workers(signum, status, 
     assert process.returncode == status, complaints
     assert complaints == ""
     assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] >= 10
+
+
+def test_somebody_at_a_terminal_is_told_at_once_what_takes_seconds(tmp_path):
+    ours, its = pty.openpty()
+    command = [sys.executable, str(ROOT / "evaluate.py"), "checkpoint=nowhere.ckpt"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=its, stderr=subprocess.PIPE, text=True, check=False)
+    assert os.read(ours, 1000) == b"Loading PyTorch ...\r\n"
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: checkpoint=nowhere.ckpt ")
+    os.close(ours)
+    os.close(its)

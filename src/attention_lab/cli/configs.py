@@ -25,9 +25,9 @@ from attention_lab.settings.checking import suggestion
 def _run_name(*, _root_: DictConfig) -> str:
     """Names a run in the config: `${run_name:}`. What is the same for all runs of a sweep is no part of a name."""
     hydra = _root_.hydra
-    return run_name(
-        str(hydra.runtime.choices.task), hydra.overrides.task, hydra.job.config.override_dirname.exclude_keys
-    )
+    # As typed: a reference in them may lead nowhere.
+    overrides = [str(text) for text in OmegaConf.to_container(hydra.overrides.task, resolve=False) or ()]
+    return run_name(str(hydra.runtime.choices.task), overrides, list(hydra.job.config.override_dirname.exclude_keys))
 
 
 OmegaConf.register_new_resolver("run_name", _run_name, replace=True)

@@ -179,8 +179,8 @@ def prepare_process(waits_for_work: bool = False) -> None:
 
 
 def say_what_is_loaded() -> None:
-    """Says what takes the next seconds, in the process that the user has started."""
-    if "torch" not in sys.modules and not SIGNALS.waits_for_work and rank() == 0:
+    """Says to somebody at a terminal what takes the next seconds; it may turn out that there is nothing to do."""
+    if "torch" not in sys.modules and sys.stdout.isatty() and not SIGNALS.waits_for_work and rank() == 0:
         print("Loading PyTorch ...", flush=True)
 
 
