@@ -199,6 +199,7 @@ def test_a_network_without_attention_cannot_wait_for_its_alignment(command: Comm
     assert "checkpoint.monitor=val/alignment_mass needs attention" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_sweep_is_compared_from_one_pattern(command: Command, capsys):
     smoke = ("experiment=smoke", "trainer=cpu", "trainer.max_steps=2", "callbacks.attention_maps=false")
     assert command("train.py", "-m", *smoke, "task=copy,reverse", "seed=0,1", "hydra.sweep.dir=sweep") == 0

@@ -303,7 +303,9 @@ window.addEventListener("error", (event) => { document.title = "error: " + event
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium to open the page in")
-@pytest.mark.parametrize("width", [360, 768, 1400])
+@pytest.mark.parametrize(
+    "width", [360, pytest.param(768, marks=pytest.mark.slow), pytest.param(1400, marks=pytest.mark.slow)]
+)
 def test_a_page_never_scrolls_sideways_and_every_chart_says_what_it_shows(page, tmp_path, width):
     frame = f"<iframe id=frame style='width:{width}px;height:900px;border:0' src='report.html'></iframe>"
     page.write_text(page.read_text().replace("</body>", WIDTH + "</body>"))

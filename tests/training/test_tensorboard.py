@@ -107,6 +107,7 @@ def test_a_single_run_has_its_own_name_wherever_that_can_be_given(tmp_path, name
     assert client(*options).get("/data/runs").json == [shown]
 
 
+@pytest.mark.slow
 def test_several_runs_are_called_by_their_folders(tmp_path):
     for name in ("0_copy", "1_copy"):
         log(tmp_path / name, RUNS[0], 0.5)
