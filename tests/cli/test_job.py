@@ -1,8 +1,10 @@
 """A run never raises a user's mistake or an error of its own: how it ended is what it returns."""
 
 import copy
+import io
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict, read_write
 
 from attention_lab.cli.configs import Configs
-from attention_lab.cli.job import SIGNALS, Job, Outcome
+from attention_lab.cli.job import SIGNALS, Job, Outcome, say_what_is_loaded
 from attention_lab.cli.signals import Signals
 from attention_lab.errors import Interrupted, SettingError
 
@@ -24,7 +26,7 @@ def _signals(tmp_path, monkeypatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
     yield
-    SIGNALS.received = None
+    SIGNALS.received, SIGNALS.waits_for_work = None, False
     for signum, handler in handlers.items():
         signal.signal(signum, handler)
 
@@ -84,7 +86,7 @@ def test_no_room_is_no_mistake():
 def test_an_interruption_ends_a_sweep_wherever_its_runs_are():
     with pytest.raises(Interrupted):
         run(raising(Interrupted(signal.SIGINT)))
-    SIGNALS.received = None
+    SIGNALS.received, SIGNALS.waits_for_work = None, False
     assert run(raising(Interrupted(signal.SIGTERM)), process=-1).status == 143
     # The next one of the same process does not begin.
     assert run(raising(AssertionError("begun")), process=-1).status == 143
@@ -136,3 +138,23 @@ def test_a_signal_is_handed_to_the_processes_that_do_the_work(monkeypatch):
     signals.running = True
     with pytest.raises(Interrupted):
         handler(signal.SIGINT, None)
+
+
+class Terminal(io.StringIO):
+    """Keeps what is written to it, as no pipe would."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_takes_seconds_is_told_at_a_terminal_and_nowhere_else(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "torch")
+    say_what_is_loaded()
+    assert capsys.readouterr().out == ""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    say_what_is_loaded()
+    assert terminal.getvalue() == "Loading PyTorch ...\n"
+    # As it is where it was closed when the program began.
+    monkeypatch.setattr(sys, "stdout", None)
+    say_what_is_loaded()

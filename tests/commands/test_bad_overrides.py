@@ -61,7 +61,7 @@ OVERRIDES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", OVERRIDES)
 @settings(
-    max_examples=settings().max_examples // 3,
+    max_examples=settings().max_examples // 2,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())

@@ -98,6 +98,7 @@ def test_a_signal_to_the_whole_group_is_no_error_of_its_workers(signum, status, 
     assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] >= 10
 
 
+@pytest.mark.slow
 def test_somebody_at_a_terminal_is_told_at_once_what_takes_seconds(tmp_path):
     ours, its = pty.openpty()
     command = [sys.executable, str(ROOT / "evaluate.py"), "checkpoint=nowhere.ckpt"]

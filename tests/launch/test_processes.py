@@ -49,12 +49,14 @@ def test_a_process_that_is_killed_and_one_that_is_told_to_stop(signum, raised):
 def test_one_that_waits_for_another_in_pytorch_stops_at_once():
     nobody = "tcp://127.0.0.1:1?rank=1&world_size=2"
     before = signal.signal(signal.SIGTERM, interrupt)
+    told = Timer(8.0, os.kill, [os.getpid(), signal.SIGTERM])
     try:
-        Timer(8.0, os.kill, [os.getpid(), signal.SIGTERM]).start()
+        told.start()
         started = time.monotonic()
         with pytest.raises(Interrupted):
             launch(init_process_group, 1, "gloo", nobody)
     finally:
+        told.cancel()
         signal.signal(signal.SIGTERM, before)
     assert time.monotonic() - started < 20
 

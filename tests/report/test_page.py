@@ -227,11 +227,11 @@ def test_the_verdict_says_whether_by_which_heads_and_how_far():
     learned = replace(REPORT, interventions=cuts, length_curve=curve)
     assert words.verdict(learned, 16) == (
         "Every test sequence is right, to the last token. 1 of 1 heads looks where the tokens come from. Silencing "
-        "them leaves 0 % right, cutting only their edges to the right tokens 0.1 %, cutting as many other edges 100 %. "
+        "it leaves 0 % right, cutting only its edges to the right tokens 0.1 %, cutting as many other edges 100 %. "
         "It holds up to 64 symbols, 4 times the longest of training, but not at 128."
     )
     nobody = replace(learned, interventions=replace(cuts, aligned=[]), length_curve=[])
-    assert "No head by itself looks where the tokens come from. Silencing all of them" in words.verdict(nobody, 16)
+    assert "No head by itself looks where the tokens come from. Silencing the only one" in words.verdict(nobody, 16)
     almost = replace(
         learned, scores=replace(REPORT.scores, decoded_exact_match=0.9999), heads=[], length_curve=curve[1:2]
     )

@@ -159,9 +159,14 @@ def test_a_folder_may_have_any_name(command, run, capsys):
     assert "step 12" in " ".join((folder / "train.log").read_text().split())
     # What it prints can be pasted, to evaluate and to go on.
     (pasted,) = [shlex.split(line) for line in said.splitlines() if "evaluate.py" in line]
-    assert command("evaluate.py", *pasted[pasted.index("evaluate.py") + 1 :], "hydra.run.dir=evaluation") == 0
+    assert (
+        command(
+            "evaluate.py", *pasted[pasted.index("evaluate.py") + 1 :], "lengths=[]", "num_figures=0", "hydra.run.dir=e"
+        )
+        == 0
+    )
     assert command("train.py", shlex.split(typed("resume", folder))[0], "trainer.max_steps=14") == 0
-    assert {path.name for path in Path.cwd().iterdir()} == {folder.name, "evaluation"}
+    assert {path.name for path in Path.cwd().iterdir()} == {folder.name, "e"}
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def x_transformers(settings: TrainSettings) -> Contender:
     from x_transformers import XTransformer
 
     shape = settings.model
-    stack: dict[str, object] = {
+    stack: dict[str, Any] = {
         "num_tokens": num_tokens(settings.data.vocab_size),
         "max_seq_len": settings.position["max_len"],
         "depth": shape["num_layers"],
@@ -125,8 +125,8 @@ def x_transformers(settings: TrainSettings) -> Contender:
         "attn_flash": True,
         "ff_mult": shape["d_ff"] / shape["d_model"],
     }
-    cross: Any = {"dec_cross_attn_dim_head": stack["attn_dim_head"], "dec_cross_attn_flash": True}
-    both: Any = {f"{side}_{name}": value for side in ("enc", "dec") for name, value in stack.items()}
+    cross: dict[str, Any] = {"dec_cross_attn_dim_head": stack["attn_dim_head"], "dec_cross_attn_flash": True}
+    both = {f"{side}_{name}": value for side in ("enc", "dec") for name, value in stack.items()}
     network: Any = XTransformer(dim=shape["d_model"], **both, **cross)
 
     def predict(source: Tensor, target: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ def bart(settings: TrainSettings) -> Contender:
 
     shape = settings.model
     stack = {"layers": shape["num_layers"], "attention_heads": shape["num_heads"], "ffn_dim": shape["d_ff"]}
-    both: Any = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in stack.items()}
+    both: dict[str, Any] = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in stack.items()}
     config = BartConfig(
         vocab_size=num_tokens(settings.data.vocab_size),
         max_position_embeddings=settings.position["max_len"],

@@ -3,14 +3,29 @@
 import logging
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from torch import Tensor
 from tqdm import tqdm
 
+if TYPE_CHECKING:
+    Bar = tqdm[Any]
+else:
+    # It takes no argument when a program runs.
+    Bar = tqdm
+
 log = logging.getLogger(__name__)
+
+
+def bar(total: int, unit: str, initial: int = 0, enabled: bool = True) -> Bar:
+    """Returns a bar that is drawn only on a terminal, and gone once it is closed."""
+    # One process draws; the lock between processes, which tqdm makes otherwise, would outlive one that is killed.
+    tqdm.set_lock(threading.RLock())
+    # None is tqdm's word for: only on a terminal.
+    off = None if enabled else True
+    return tqdm(total=total, initial=initial, unit=unit, leave=False, dynamic_ncols=True, disable=off)
 
 
 class TrainingProgress(ProgressBar):
@@ -28,9 +43,7 @@ class TrainingProgress(ProgressBar):
         self._enabled = True
         self._started = time.monotonic()
         self._loss: Tensor | None = None
-        # One process draws; the lock between processes, which tqdm makes otherwise, would outlive one that is killed.
-        tqdm.set_lock(threading.RLock())
-        self._bar: tqdm[Any] = tqdm(disable=True)
+        self._bar = bar(max_steps, "step", enabled=False)
 
     def enable(self) -> None:
         self._enabled = True
@@ -40,10 +53,7 @@ class TrainingProgress(ProgressBar):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._started = time.monotonic()
-        # None is tqdm's word for: only on a terminal.
-        off = None if self._enabled else True
-        first = trainer.global_step
-        self._bar = tqdm(total=self.max_steps, initial=first, unit="step", leave=False, dynamic_ncols=True, disable=off)
+        self._bar = bar(self.max_steps, "step", trainer.global_step, self._enabled)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

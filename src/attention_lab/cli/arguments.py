@@ -2,20 +2,22 @@
 
 import argparse
 import contextlib
+import glob
 import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from attention_lab.errors import SettingError
-from attention_lab.runs.paths import here, quoted
+from attention_lab.runs.paths import here, no_reference, quoted
 
 PATHS = ("checkpoint", "init_from", "resume")
 """Settings that name a file or a folder: one that is there is meant literally, however Hydra would read its name."""
@@ -167,12 +169,33 @@ def settings_in(override: Override) -> Iterator[tuple[str, object]]:
     """Yields the full names of the settings that an override gives, and the values, of each of its choices."""
     value: object = override._value  # pyright: ignore[reportPrivateUsage] - a sweep's choices have no other way out
     for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
-        yield from _leaves(override.get_key_element().lstrip("+~"), choice)
+        yield from leaves(override.get_key_element().lstrip("+~"), choice)
 
 
-def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
+def leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yields the full name and the value of everything in a section that is no section itself."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _leaves(f"{name}.{key}", inner)
+            yield from leaves(f"{name}.{key}", inner)
     else:
         yield name, value.text if isinstance(value, QuotedString) else value
+
+
+def where_it_was_typed(config: DictConfig, base: Path) -> DictConfig:
+    """Returns a config whose paths are meant from the folder where the user typed them, if the job works elsewhere."""
+    if base == Path.cwd():
+        return config
+
+    def absolute(path: str) -> str:
+        if path == "latest" or Path(path).is_absolute():
+            return no_reference(path)
+        literal = base / path
+        return no_reference(str(literal if literal.exists() else Path(glob.escape(str(base))) / path))
+
+    for name in PATHS:
+        value = OmegaConf.select(config, name)
+        if isinstance(value, str):
+            OmegaConf.update(config, name, absolute(value))
+        elif OmegaConf.is_list(value):
+            OmegaConf.update(config, name, [absolute(str(path)) for path in value])
+    return config

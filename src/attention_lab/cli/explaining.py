@@ -4,14 +4,15 @@ Hydra says what it stumbled over, not who put it there. So the config is compose
 that was typed: the first override whose addition makes it fail is the one to talk about.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import yaml
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from attention_lab.cli.arguments import Arguments, first_line, parse, settings_in
+from attention_lab.cli.arguments import Arguments, first_line, leaves, parse, settings_in
 from attention_lab.cli.configs import Configs, members
 from attention_lab.errors import SettingError, as_written
 from attention_lab.settings.checking import suggestion, unknown
@@ -102,7 +103,7 @@ def _wrong_choice(override: Override, choices: list[str], chosen_before: bool, e
 def _wrong_setting(override: Override, config: DictConfig, groups: list[str], error: Exception) -> SettingError:
     text, name = str(override.input_line), override.key_or_group
     hydras = name.startswith("hydra")
-    known = [*_leaves(config, hydras), *(group for group in groups if group.startswith("hydra") == hydras)]
+    known = [*_names(config, hydras), *(group for group in groups if group.startswith("hydra") == hydras)]
     sections = {leaf.rpartition(".")[0] for leaf in known}
     for setting, given in settings_in(override):
         if setting not in known and setting not in sections and not override.is_add():
@@ -123,18 +124,8 @@ def _said(error: BaseException) -> str:
     return _said(cause) if cause is not None and not str(error).strip() else first_line(error)
 
 
-def _leaves(config: DictConfig, hydras: bool) -> Iterator[str]:
-    """Yields the full names of all settings: of the command, or of Hydra itself."""
-
-    def names(section: DictConfig, prefix: str) -> Iterator[str]:
-        for key in section:
-            node = section._get_node(key)  # pyright: ignore[reportPrivateUsage] - does not resolve what it refers to
-            if isinstance(node, DictConfig) and not node._is_none() and not node._is_missing():  # pyright: ignore[reportPrivateUsage]
-                yield from names(node, f"{prefix}{key}.")
-            else:
-                yield f"{prefix}{key}"
-
-    for key in config:
-        if (key == "hydra") == hydras:
-            node = config._get_node(key)  # pyright: ignore[reportPrivateUsage]
-            yield from names(node, f"{key}.") if OmegaConf.is_dict(node) else [str(key)]  # pyright: ignore
+def _names(config: DictConfig, hydras: bool) -> list[str]:
+    """Returns the full names of all settings: of the command, or of Hydra itself."""
+    # As it is written: what a setting refers to does not matter.
+    written = cast(Mapping[str, object], OmegaConf.to_container(config, resolve=False))
+    return [name for key, value in written.items() if (key == "hydra") == hydras for name, _ in leaves(key, value)]

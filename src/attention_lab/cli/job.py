@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import glob
 import json
 import logging
 import os
@@ -19,7 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from attention_lab.cli.arguments import PATHS, first_line
+from attention_lab.cli.arguments import first_line, where_it_was_typed
 from attention_lab.cli.configs import Configs
 from attention_lab.cli.explaining import explained
 from attention_lab.cli.signals import Signals
@@ -97,7 +96,7 @@ class Job:
     def _run(self, config: DictConfig) -> Outcome:
         auto = config.get("resume") == "auto"
         try:
-            self.main(_where_it_was_typed(self._to_go_on_with(config)))
+            self.main(where_it_was_typed(self._to_go_on_with(config), Path(HydraConfig.get().runtime.cwd)))
         except Finished as error:
             return _outcome(0, f"{result_in(run_dir())}, had ended before") if auto else self._refused(error)
         except SettingError as error:
@@ -179,8 +178,10 @@ def prepare_process(waits_for_work: bool = False) -> None:
 
 
 def say_what_is_loaded() -> None:
-    """Says to somebody at a terminal what takes the next seconds; it may turn out that there is nothing to do."""
-    if "torch" not in sys.modules and sys.stdout.isatty() and not SIGNALS.waits_for_work and rank() == 0:
+    """Says to somebody at a terminal what takes the next seconds."""
+    # There is no stdout where it was closed.
+    at_terminal = bool(sys.stdout) and sys.stdout.isatty()
+    if at_terminal and "torch" not in sys.modules and not SIGNALS.waits_for_work and rank() == 0:
         print("Loading PyTorch ...", flush=True)
 
 
@@ -252,27 +253,6 @@ def _outcome(status: int, text: str, told: bool = False) -> Outcome:
 def _overrides() -> list[str]:
     """Returns this job's part of the command line, with references like ${seed} as they were typed."""
     return cast(list[str], OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False))
-
-
-def _where_it_was_typed(config: DictConfig) -> DictConfig:
-    """Returns a config whose paths are meant from where the user typed them, if the job works elsewhere."""
-    base = Path(HydraConfig.get().runtime.cwd)
-    if base == Path.cwd():
-        return config
-
-    def absolute(path: str) -> str:
-        if path == "latest" or Path(path).is_absolute():
-            return no_reference(path)
-        literal = base / path
-        return no_reference(str(literal if literal.exists() else Path(glob.escape(str(base))) / path))
-
-    for name in PATHS:
-        value = OmegaConf.select(config, name)
-        if isinstance(value, str):
-            OmegaConf.update(config, name, absolute(value))
-        elif OmegaConf.is_list(value):
-            OmegaConf.update(config, name, [absolute(str(path)) for path in value])
-    return config
 
 
 def _remove_if_unused(folder: Path) -> None:

@@ -152,10 +152,11 @@ def _run(job: Job, arguments: Arguments) -> int:
 
 def _named_by_what_differs(arguments: Arguments) -> Arguments:
     """Returns a sweep's command line with one more setting: what all of its runs have is no part of their names."""
-    alike = [quoted(each.key_or_group) for each in arguments.parsed() if not each.is_sweep_override()]
-    if len(alike) == len(arguments.overrides):
+    setting = "hydra.job.config.override_dirname.exclude_keys"
+    alike = [each.key_or_group for each in arguments.parsed() if not each.is_sweep_override()]
+    if len(alike) == len(arguments.overrides) or setting in alike:
         return arguments
-    return arguments.plus(f"hydra.job.config.override_dirname.exclude_keys=[{','.join(alike)}]")
+    return arguments.plus(f"{setting}=[{','.join(map(quoted, alike))}]")
 
 
 def _folder(config: DictConfig, setting: str) -> str:

@@ -7,10 +7,10 @@ import time
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
 
 from lightning.fabric.utilities.warnings import PossibleUserWarning
-from tqdm import tqdm
+
+from attention_lab.callbacks.progress import bar
 
 log = logging.getLogger(__name__)
 
@@ -18,15 +18,17 @@ log = logging.getLogger(__name__)
 @contextmanager
 def parts_of_work(number: int) -> Generator[Callable[[str], None]]:
     """Gives what says which of so many parts begins, and when: a line each, and on a terminal a bar below them."""
-    started = time.monotonic()
-    bar: tqdm[Any] = tqdm(total=number, unit="part", leave=False, dynamic_ncols=True, disable=None)
+    started, begun = time.monotonic(), 0
 
     def begin(part: str) -> None:
-        bar.clear()
+        nonlocal begun
+        drawn.clear()
         log.info("%5.1f s   %s", time.monotonic() - started, part)
-        bar.update()
+        # What has begun is not done yet.
+        drawn.update(begun - drawn.n)
+        begun += 1
 
-    with bar:
+    with bar(number, "part") as drawn:
         yield begin
 
 

@@ -24,7 +24,7 @@ from attention_lab.models.model import SequenceModel
 from attention_lab.report.tables import figure
 from attention_lab.runs.checkpoint import CheckpointFile
 from attention_lab.runs.files import write_json
-from attention_lab.runs.folder import RUN_FILES, RUN_FOLDERS, check_places, check_unused, locked
+from attention_lab.runs.folder import BEST, RUN_FILES, RUN_FOLDERS, check_places, check_unused, locked
 from attention_lab.runs.paths import look_at, program, shown, typed
 from attention_lab.runs.resume import checkpoint_of, make_ready, take_weights
 from attention_lab.runs.trained import load_trained
@@ -141,7 +141,8 @@ def _fit(prepared: Prepared, settings: TrainSettings, run_dir: Path, record: Map
         raise SettingError("optimizer.learning_rate", settings.optimizer.learning_rate, made) from error
     except Interrupted:
         # Below the ^C that a terminal shows.
-        log.info("\nInterrupted after step %d.", trainer.global_step)
+        log.info("")
+        log.info("Interrupted after step %d.", trainer.global_step)
         raise
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         # What is scored from here on, one process scores alone.
@@ -157,7 +158,7 @@ def _prepare_and_fit(settings: TrainSettings, run_dir: Path, record: Mapping[str
 
 def _report(data: SequenceData, finished: Finished, settings: TrainSettings, run_dir: Path) -> None:
     """Scores the best checkpoint, and writes down and says what was reached."""
-    best = run_dir / "checkpoints" / "best.ckpt"
+    best = run_dir / BEST
     trained = load_trained(best, trust=settings.trusted)
     scores = test_scores(trained.network, data, choose_device(settings.trainer.accelerator))
     metrics = {
@@ -226,7 +227,7 @@ def _callbacks(settings: TrainSettings, data: SequenceData, network: SequenceMod
 
 def _say_what_was_reached(scores: TestScores, finished: Finished, best_step: int, run_dir: Path) -> None:
     figures = scores.figures
-    best = typed("checkpoint", run_dir / "checkpoints" / "best.ckpt")
+    best = typed("checkpoint", run_dir / BEST)
     for line in (
         "",
         f"Trained {finished.steps} steps in {finished.seconds:.1f} s; the best checkpoint is that of "

@@ -35,17 +35,17 @@ def verdict(report: Report, longest: int) -> str:
 def _who_does_it(report: Report) -> str:
     if not report.heads:
         return "There is no attention from target to source."
-    cuts, heads = report.interventions, len(report.heads)
-    look = "looks" if len(cuts.aligned) == 1 else "look"
-    who = f"{len(cuts.aligned)} of {heads} heads {look} where the tokens come from"
-    if not cuts.aligned:
-        who = "No head by itself looks where the tokens come from"
-    whose = "them" if cuts.aligned else "all of them"
-    left = f"Silencing {whose} leaves {_share(cuts.without_heads.exact_match)} right"
+    cuts, one = report.interventions, len(report.interventions.cut) == 1
+    who, whom = "No head by itself looks where the tokens come from", "the only one" if one else "all of them"
+    if cuts.aligned:
+        who = f"{len(cuts.aligned)} of {len(report.heads)} heads look{'s' if one else ''} where the tokens come from"
+        whom = "it" if one else "them"
+    left = f"Silencing {whom} leaves {_share(cuts.without_heads.exact_match)} right"
     if cuts.without_gold_edges is None or cuts.without_random_edges is None:
         return f"{who}. {left}."
+    whose = "its" if one else "their"
     return (
-        f"{who}. {left}, cutting only their edges to the right tokens {_share(cuts.without_gold_edges.exact_match)}, "
+        f"{who}. {left}, cutting only {whose} edges to the right tokens {_share(cuts.without_gold_edges.exact_match)}, "
         f"cutting as many other edges {_share(cuts.without_random_edges.exact_match)}."
     )
 

@@ -25,7 +25,7 @@ RUNS = Path("outputs/train")
 BEST = Path("checkpoints", "best.ckpt")
 """Where a run keeps its best checkpoint."""
 
-RUN_FILES = ("metrics.json", "train.log", "checkpoints/best.ckpt", "checkpoints/last.ckpt", ".hydra/config.yaml")
+RUN_FILES = ("metrics.json", "train.log", str(BEST), "checkpoints/last.ckpt", ".hydra/config.yaml")
 RUN_FOLDERS = ("checkpoints", "tensorboard", ".hydra")
 """What a training writes into its folder."""
 
