@@ -5,8 +5,9 @@ layer through its own columns of W_O, so a network without the head is a network
 """
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -14,11 +15,19 @@ from torch import Tensor, nn
 
 from attention_lab.data.batches import Batch
 from attention_lab.evaluation.records import Accuracy, HeadRecord, JointAblation
-from attention_lab.evaluation.scoring import own_figures, teacher_forced
+from attention_lab.evaluation.scoring import own_figures
 from attention_lab.metrics.alignment import Head, HeadScores
+from attention_lab.metrics.sequence import TeacherForcedScores
 from attention_lab.models.inference import evaluation_mode
-from attention_lab.models.model import Intervention, SequenceModel
+from attention_lab.models.model import SequenceModel
 from attention_lab.tasks.vocabulary import PAD
+
+
+class Silenced(NamedTuple):
+    """Heads to silence: their output is zero, or always their mean where means, (layers, H, K), are given."""
+
+    heads: Sequence[Head]
+    means: Float[Tensor, "layers H K"] | None = None
 
 
 def ablate_heads(
@@ -39,10 +48,13 @@ def ablate_heads(
         batches: the sequences to answer.
         device: where to run.
     """
+    heads = all_heads(network)
+    left = iter(
+        accuracies_left(network, [Silenced([head], to) for head in heads for to in (None, means)], batches, device)
+    )
     records: list[HeadRecord] = []
-    for head in all_heads(network):
-        without = accuracy_left(silenced(network, [head]), batches, device)
-        with_mean = accuracy_left(silenced(network, [head], means), batches, device)
+    for head in heads:
+        without, with_mean = next(left), next(left)
         record = HeadRecord(
             *head,
             **own_figures(scores, head),
@@ -70,19 +82,29 @@ def ablate_together(
     """
     figures = {head: validated.of(head) for head in all_heads(network)}
     order = sorted(figures, key=lambda head: (figures[head]["hit_rate"], figures[head]["mass"]), reverse=True)
-    left = [accuracy_left(silenced(network, order[:count]), batches, device) for count in range(len(order) + 1)]
+    left = accuracies_left(network, [Silenced(order[:count]) for count in range(len(order) + 1)], batches, device)
     return [JointAblation(count, each.exact_match, each.token_accuracy) for count, each in enumerate(left)]
 
 
-def accuracy_left(
-    network: SequenceModel[Any],
-    batches: Sequence[Batch],
-    device: torch.device,
-    intervene: Callable[[Batch], Intervention] | None = None,
-) -> Accuracy:
-    """Returns the teacher-forced accuracy, with some edges closed if `intervene` says so."""
-    figures = teacher_forced(network, batches, device, intervene)
-    return Accuracy(figures["exact_match"], figures["token_accuracy"])
+def accuracies_left(
+    network: SequenceModel[Any], variants: Sequence[Silenced], batches: Sequence[Batch], device: torch.device
+) -> list[Accuracy]:
+    """Returns what is left of the teacher-forced accuracy with each choice of silenced heads.
+
+    All of them answer a batch before the next one comes, so that its source is read only once where these heads have no
+    part in that: half of the work in an encoder-decoder.
+    """
+    ablated = copy.deepcopy(network).to(device)
+    scores = [TeacherForcedScores().to(device) for _ in variants]
+    with evaluation_mode(ablated):
+        for batch in batches:
+            source, target, labels, _ = (part.to(device) for part in batch)
+            answer = ablated.answering(source, target)
+            for variant, counted in zip(variants, scores, strict=True):
+                with _silencing(ablated, variant):
+                    counted.update(answer(), labels)
+    figures = [counted.compute() for counted in scores]
+    return [Accuracy(float(each["exact_match"]), float(each["token_accuracy"])) for each in figures]
 
 
 def all_heads(network: SequenceModel[Any]) -> list[Head]:
@@ -100,15 +122,32 @@ def silenced(
 ) -> SequenceModel[Any]:
     """Returns a copy of the network in which the output of some heads is zero, or always their mean."""
     ablated = copy.deepcopy(network)
-    with torch.no_grad():
-        for head in heads:
-            attention = ablated.alignment_layers[head.layer]
-            weight, bias = attention.w_o.weight, attention.w_o.bias
-            columns = slice(head.head * attention.d_k, (head.head + 1) * attention.d_k)
-            if means is not None:
-                bias += weight[:, columns] @ means[head.layer, head.head].to(weight)
-            weight[:, columns] = 0
+    _silence(ablated, Silenced(heads, means))
     return ablated
+
+
+@contextmanager
+def _silencing(network: SequenceModel[Any], variant: Silenced) -> Generator[None]:
+    """Silences heads of this very network for a while."""
+    layers = {head.layer for head in variant.heads}
+    before = {layer: copy.deepcopy(network.alignment_layers[layer].w_o.state_dict()) for layer in layers}
+    _silence(network, variant)
+    try:
+        yield
+    finally:
+        for layer, weights in before.items():
+            network.alignment_layers[layer].w_o.load_state_dict(weights)
+
+
+@torch.no_grad()
+def _silence(network: SequenceModel[Any], variant: Silenced) -> None:
+    for head in variant.heads:
+        attention = network.alignment_layers[head.layer]
+        weight, bias = attention.w_o.weight, attention.w_o.bias
+        columns = slice(head.head * attention.d_k, (head.head + 1) * attention.d_k)
+        if variant.means is not None:
+            bias += weight[:, columns] @ variant.means[head.layer, head.head].to(weight)
+        weight[:, columns] = 0
 
 
 def head_means(

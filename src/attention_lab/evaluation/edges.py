@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from attention_lab.data.batches import Batch
-from attention_lab.evaluation.ablation import accuracy_left, all_heads, silenced
+from attention_lab.evaluation.ablation import Silenced, accuracies_left, all_heads
 from attention_lab.evaluation.records import Accuracy, EdgeCuts
-from attention_lab.evaluation.scoring import whole_map_fits
+from attention_lab.evaluation.scoring import teacher_forced, whole_map_fits
 from attention_lab.metrics.alignment import Head, HeadScores
 from attention_lab.models.model import Intervention, SequenceModel
 from attention_lab.tasks.vocabulary import PAD
@@ -43,8 +43,7 @@ def cut_edges(
     if all(whole_map_fits(network, batch) for batch in batches):
         gold = _left(network, cut, batches, device, lambda batch: batch.alignment)
         random = _left(network, cut, batches, device, lambda batch: _other_places(batch, generator))
-    intact = accuracy_left(network, batches, device)
-    without = accuracy_left(silenced(network, cut), batches, device)
+    intact, without = accuracies_left(network, [Silenced([]), Silenced(cut)], batches, device)
     return EdgeCuts(aligned, cut, intact, without, gold, random)
 
 
@@ -55,7 +54,8 @@ def _left(
     device: torch.device,
     places: Callable[[Batch], Tensor],
 ) -> Accuracy:
-    return accuracy_left(network, batches, device, lambda batch: _closed(network, heads, batch, places(batch)))
+    figures = teacher_forced(network, batches, device, lambda batch: _closed(network, heads, batch, places(batch)))
+    return Accuracy(figures["exact_match"], figures["token_accuracy"])
 
 
 def _closed(network: SequenceModel[Any], heads: Sequence[Head], batch: Batch, places: Tensor) -> Intervention:

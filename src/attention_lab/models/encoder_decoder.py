@@ -1,10 +1,10 @@
 """The Transformer of "Attention Is All You Need": an encoder, a decoder, and cross-attention between them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from attention_lab.attention.key_values import Cache, KeyValues
@@ -150,6 +150,12 @@ class EncoderDecoder(Transformer[DecodingState]):
         output = self._decode(targets, DecodingState(memory), need_weights, need_weights, intervention)
         # Built anew: PyTorch 2.11 cannot compile `_replace`.
         return ModelOutput(output.logits, {**encoder_self, **output.attention})
+
+    def answering(
+        self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]
+    ) -> Callable[[], Float[Tensor, "B T V"]]:
+        memory, _ = self._encode([source], [self.ruler(source, target.size(1), target)])
+        return lambda: self._decode([target], DecodingState(memory)).logits
 
     def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> DecodingState:
         memory, _ = self._encode([source], [self.ruler(source, num_targets)])

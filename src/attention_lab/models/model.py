@@ -1,7 +1,7 @@
 """What training, decoding and evaluation know of a network."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from jaxtyping import Bool, Float, Integer
@@ -108,6 +108,13 @@ class SequenceModel(nn.Module, ABC, Generic[State]):
     def logits(self, source: Tokens, target: Tokens) -> Float[Tensor, "B L V"]:
         """Returns the logits of `forward`."""
         return self(source, target).logits
+
+    def answering(
+        self, source: Integer[Tensor, "B S"], target: Integer[Tensor, "B T"]
+    ) -> Callable[[], Float[Tensor, "B T V"]]:
+        """Returns what gives the logits of one batch, again and again, whatever is done meanwhile to W_O of the heads
+        of the attention from target to source. A network whose source does not pass through these reads it once."""
+        return lambda: self.logits(source, target)
 
     @abstractmethod
     def begin(self, source: Integer[Tensor, "B S"], num_targets: int = 0) -> State:
