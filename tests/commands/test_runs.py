@@ -11,6 +11,7 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from attention_lab.runs.history import read_history
 from tests.conftest import Command, Training
 
 SMOKE = ("experiment=smoke", "trainer=cpu")
@@ -54,8 +55,16 @@ def test_a_run_leaves_what_the_contract_says(command: Command, capsys):
         "attention/encoder_self/layer_0",
         "attention/decoder_self/layer_0",
         "attention/decoder_cross/layer_0",
+        "alignment/lock_on",
     ]
     assert [image.step for image in seen.Images("attention/decoder_cross/layer_0")] == [0, 10, 20]
+    assert seen.Images("alignment/lock_on")[-1].step == 20
+    history = read_history(run / "alignment.jsonl")
+    assert [moment.step for moment in history] == [0, 10, 20]
+    rates = [seen.Scalars(f"alignment_hit_rate/decoder_cross/layer_0/head_{head}")[0].value for head in range(4)]
+    assert history[1].hit_rate is not None
+    np.testing.assert_allclose(history[1].hit_rate[0], rates, atol=1e-4)
+    assert history[1].exact_match == pytest.approx(seen.Scalars("val/exact_match")[0].value)
     assert [point.step for point in seen.Scalars("val/loss")] == [10, 20]
     for name in ("loss", "learning_rate"):
         assert [point.step for point in seen.Scalars(f"train/{name}")] == [1, 10, 20]
@@ -76,7 +85,7 @@ def test_a_run_leaves_what_the_contract_says(command: Command, capsys):
     # The best head's are among them.
     last = [seen.Scalars(f"alignment_hit_rate/decoder_cross/layer_0/head_{head}")[-1].value for head in range(4)]
     assert seen.Scalars("val/alignment_hit_rate")[-1].value == pytest.approx(max(last))
-    assert "custom_scalars__config__" in seen.summary_metadata
+    assert "custom_scalars__config__" not in seen.summary_metadata
     assert "hp_metric" not in tags["scalars"]
     hyperparameters = seen.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     assert b"encoder_decoder" in hyperparameters

@@ -9,7 +9,7 @@ from attention_lab.plotting.attention_figure import draw_attention
 from attention_lab.plotting.attention_grid import AttentionGrid, MapLabels
 
 WEIGHTS = torch.rand(5, 2, 3)
-LABELS = MapLabels("some attention", ["1", "<eos>"], ["4", "1", "<eos>"], [1, None], "rows", "columns")
+LABELS = MapLabels("some attention", "dark = 1", ["1", "<eos>"], ["4", "1", "<eos>"], [1, None], "rows", "columns")
 
 
 def test_every_head_has_a_panel_with_its_weights_labels_and_outlines():

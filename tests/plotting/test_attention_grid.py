@@ -10,7 +10,7 @@ QUERIES, KEYS, HEADS = ["0", "1", "<eos>"], ["1", "0", "4", "<eos>", "7"], 7
 
 
 def grid(gold: list[int | None] | None = None) -> AttentionGrid:
-    return AttentionGrid(MapLabels("some attention", QUERIES, KEYS, gold, "rows", "columns"), HEADS)
+    return AttentionGrid(MapLabels("some attention", "dark = 1", QUERIES, KEYS, gold, "rows", "columns"), HEADS)
 
 
 def rgb(made: AttentionGrid, weights: np.ndarray) -> np.ndarray:
@@ -60,7 +60,7 @@ def test_the_gold_cells_are_outlined_and_no_others():
         outlined = np.argwhere(inside.any(axis=(2, 3))).tolist()
         assert outlined == [[0, 1], [2, 4]]
         assert inside[0, 1, 0].all()
-        assert not inside[0, 1, 1:-1, 1:-1].any()
+        assert not inside[0, 1, 2:-2, 2:-2].any()
     assert not (rgb(grid(), np.zeros((HEADS, 3, 5))) == (232, 89, 12)).all(axis=-1).any()
 
 
@@ -83,5 +83,5 @@ def test_a_grid_leaves_no_figure_behind():
 
 
 def test_one_head_is_a_grid_as_well():
-    made = AttentionGrid(MapLabels("one", ["0"], ["<eos>"], [0], "rows", "columns"), 1)
+    made = AttentionGrid(MapLabels("one", "dark = 1", ["0"], ["<eos>"], [0], "rows", "columns"), 1)
     assert made.paint(np.ones((1, 1, 1))).mode == "P"

@@ -113,6 +113,7 @@ def assert_same(interrupted: Path, whole: Path, signalled: bool = False) -> None
     for name in ("last", "best"):
         assert state(interrupted, name) == state(whole, name)
     assert numbers(interrupted) == numbers(whole)
+    assert (interrupted / "alignment.jsonl").read_bytes() == (whole / "alignment.jsonl").read_bytes()
     curves = scalars(interrupted)
     for tag, points in curves.items():
         steps = [step for step, _ in points]

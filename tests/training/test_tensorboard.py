@@ -27,7 +27,7 @@ RUNS: list[dict[str, object]] = [
 
 def log(run: Path, settings: dict[str, object], loss: float) -> None:
     logger = RunLogger(run)
-    logger.log_result(settings, {"test/loss": loss}, 20)
+    logger.log_result(hparam_columns(settings, settings), {"test/loss": loss}, 20)
     logger.finalize("success")
 
 
@@ -95,7 +95,17 @@ def test_figures_stand_beside_the_settings(hparams):
 
 def test_a_value_is_a_number_or_text_and_null_is_nothing():
     settings = {"a": 1, "b": 0.5, "c": True, "d": None, "e": "x", "f": [1, None]}
-    assert hparam_columns(settings) == {"a": 1, "b": 0.5, "c": "true", "e": "x", "f": "[1, None]"}
+    assert hparam_columns(settings, settings) == {"a": 1, "b": 0.5, "c": "true", "e": "x", "f": "[1, None]"}
+
+
+def test_few_settings_have_a_column_those_of_every_run_and_those_asked_for():
+    settings = {"task": "copy", "model.d_ff": 7, "optimizer.weight_decay": 0.1, "seed": 3, "data.max_length": 9}
+    assert list(hparam_columns(settings, ["model.d_ff", "experiment"])) == [
+        "task",
+        "model.d_ff",
+        "seed",
+        "data.max_length",
+    ]
 
 
 @pytest.mark.parametrize(

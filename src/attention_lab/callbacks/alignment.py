@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from attention_lab.callbacks.writer import writer_of
@@ -10,14 +11,6 @@ from attention_lab.data.batches import Batch
 from attention_lab.metrics.alignment import AlignmentScores, Head
 from attention_lab.models.model import ModelOutput, SequenceModel
 from attention_lab.training.module import SequenceTraining
-
-_CHARTS = {
-    "When heads lock on": {
-        "hit rate of every head, and exact match": ["Multiline", ["alignment_hit_rate/.*", "val/exact_match"]],
-        "mass of every head, and exact match": ["Multiline", ["alignment_mass/.*", "val/exact_match"]],
-    }
-}
-"""TensorBoard's custom scalars: does a head lock on before the task is solved, or after?"""
 
 
 class AlignmentMonitor(Callback):
@@ -27,12 +20,16 @@ class AlignmentMonitor(Callback):
 
     Args:
         network: the network that is trained; one with attention from target to source.
+
+    Attributes:
+        hit_rate: every head's at the last validation, (layers, H), on the CPU.
     """
 
     def __init__(self, network: SequenceModel[Any]) -> None:
         layers = network.alignment_layers
         self.network = network
         self.scores = AlignmentScores(len(layers), layers[0].num_heads)
+        self.hit_rate = torch.zeros(len(layers), layers[0].num_heads)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceTraining)
@@ -41,11 +38,6 @@ class AlignmentMonitor(Callback):
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         assert isinstance(pl_module, SequenceTraining)
         pl_module.observers.remove(self.observe)
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        writer = writer_of(trainer)
-        if writer is not None:
-            writer.add_custom_scalars(_CHARTS)
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.scores.reset()
@@ -60,6 +52,7 @@ class AlignmentMonitor(Callback):
         # Counted on every process, since counts are gathered from all; written by the first.
         scores = self.scores.heads()
         attention = self.network.alignment_attention
+        self.hit_rate = scores.hit_rate.cpu()
         best = scores.best(attention)
         assert best is not None
         for name in ("hit_rate", "mass"):

@@ -1,5 +1,7 @@
 """Attention maps in TensorBoard: the same example at every logged step, so that the slider shows heads align."""
 
+import numpy as np
+from jaxtyping import Float
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from attention_lab.callbacks.writer import add_picture, writer_of
@@ -15,10 +17,14 @@ class AttentionMaps(Callback):
 
     Args:
         example: a batch of one.
+
+    Attributes:
+        aligned: the maps from target to source that were drawn last, one (H, L, S) a layer, as far as they are shown.
     """
 
     def __init__(self, example: Batch) -> None:
         self.example = example
+        self.aligned: list[Float[np.ndarray, "H L S"]] = []
         self._grids: dict[str, tuple[MapView, AttentionGrid]] = {}
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -37,6 +43,7 @@ class AttentionMaps(Callback):
         example = Batch(*(part.to(pl_module.device) for part in self.example))
         with evaluation_mode(network):
             maps = network(example.source, example.target, need_weights=True).attention
+        self.aligned = []
         for name, layers in maps.items():
             for index, weights in enumerate(layers):
                 tag = f"attention/{name}/layer_{index}"
@@ -45,5 +52,7 @@ class AttentionMaps(Callback):
                     view = map_view(name, index, network.axes[name], self.example, frames)
                     self._grids[tag] = view, AttentionGrid(view.labels, weights.size(1))
                 view, grid = self._grids[tag]
-                picture = grid.paint(view.of(weights[0]))
-                add_picture(writer, tag, picture, trainer.global_step)
+                shown = view.of(weights[0]).float().cpu().numpy()
+                add_picture(writer, tag, grid.paint(shown), trainer.global_step)
+                if name == network.alignment_attention:
+                    self.aligned.append(shown)

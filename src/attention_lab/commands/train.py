@@ -10,6 +10,7 @@ from lightning.pytorch import Callback, seed_everything
 
 from attention_lab.callbacks.alignment import AlignmentMonitor
 from attention_lab.callbacks.attention_maps import AttentionMaps
+from attention_lab.callbacks.history import AlignmentHistory
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.commands.terminal import quiet_libraries
@@ -24,7 +25,7 @@ from attention_lab.models.model import SequenceModel
 from attention_lab.report.tables import figure
 from attention_lab.runs.checkpoint import CheckpointFile
 from attention_lab.runs.files import write_json
-from attention_lab.runs.folder import BEST, RUN_FILES, RUN_FOLDERS, check_places, check_unused, locked
+from attention_lab.runs.folder import BEST, RUN_FILES, RUN_FOLDERS, asked_for, check_places, check_unused, locked
 from attention_lab.runs.paths import look_at, program, shown, typed
 from attention_lab.runs.resume import checkpoint_of, make_ready, take_weights
 from attention_lab.runs.trained import load_trained
@@ -32,7 +33,7 @@ from attention_lab.settings.flat import flat_settings
 from attention_lab.settings.schema import Config, TrainSettings
 from attention_lab.training.module import DivergedError, SequenceTraining
 from attention_lab.training.restoring import restore
-from attention_lab.training.tensorboard import RunLogger
+from attention_lab.training.tensorboard import RunLogger, hparam_columns
 from attention_lab.training.trainer import check_device, choose_device, make_trainer
 from attention_lab.training.tuning import flush_denormals, frozen_heap
 
@@ -126,7 +127,9 @@ def _fit(prepared: Prepared, settings: TrainSettings, run_dir: Path, record: Map
         Interrupted: it was told to stop; `last.ckpt` is written.
     """
     module, data, last = prepared
-    trainer = make_trainer(settings, run_dir, _callbacks(settings, data, module.network), launched=bool(launcher()))
+    trainer = make_trainer(
+        settings, run_dir, _callbacks(settings, data, module.network, run_dir), launched=bool(launcher())
+    )
     if last is not None:
         restore(last, trainer, module, settings.resume)
     if rank() == 0:
@@ -171,7 +174,7 @@ def _report(data: SequenceData, finished: Finished, settings: TrainSettings, run
     write_json(metrics, run_dir / "metrics.json")
     logger = RunLogger(run_dir)
     known = {name: value for name, value in scores.figures.items() if value is not None}
-    logger.log_result(flat_settings(trained.config), known, finished.steps)
+    logger.log_result(hparam_columns(flat_settings(trained.config), asked_for(run_dir)), known, finished.steps)
     logger.finalize("success")
     _say_what_was_reached(scores, finished, trained.step, run_dir)
 
@@ -207,22 +210,28 @@ def _module(network: SequenceModel[Any], settings: TrainSettings, config: Config
     )
 
 
-def _callbacks(settings: TrainSettings, data: SequenceData, network: SequenceModel[Any]) -> list[Callback]:
+def _callbacks(
+    settings: TrainSettings, data: SequenceData, network: SequenceModel[Any], run_dir: Path
+) -> list[Callback]:
+    """Returns what is shown of a run, in the order in which one builds on the other."""
     shows = settings.callbacks
     rows = data.rows("validation")
-    layers = network.alignment_layers
-    callbacks: list[Callback] = [TrainingProgress(settings.trainer.max_steps)]
-    if layers:
-        # First, since what it logs is shown.
-        callbacks.insert(0, AlignmentMonitor(network))
+    monitor = AlignmentMonitor(network) if network.alignment_layers else None
+    maps = None
     example = rows[readable_rows(rows, 1)[0]]
-    if shows.attention_maps and layers and not whole_map_fits(network, example):
+    if shows.attention_maps and monitor is not None and not whole_map_fits(network, example):
         log.warning("No attention maps: even the shortest validation sequence is too long to be mapped.")
     elif shows.attention_maps and network.axes:
-        callbacks.append(AttentionMaps(example))
-    if shows.num_samples:
-        callbacks.append(SamplePredictions(rows.__getitems__(spread_rows(rows, shows.num_samples))))
-    return callbacks
+        maps = AttentionMaps(example)
+    samples = spread_rows(rows, shows.num_samples)
+    callbacks = [
+        monitor,
+        TrainingProgress(settings.trainer.max_steps),
+        maps,
+        monitor and AlignmentHistory(run_dir, monitor, maps),
+        SamplePredictions(rows.__getitems__(samples)) if samples else None,
+    ]
+    return [callback for callback in callbacks if callback is not None]
 
 
 def _say_what_was_reached(scores: TestScores, finished: Finished, best_step: int, run_dir: Path) -> None:

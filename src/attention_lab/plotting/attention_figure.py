@@ -32,7 +32,7 @@ def draw_attention(labels: MapLabels, weights: Weights) -> Figure:
     down = math.ceil(heads / across)
     width, height = across * (columns * _CELL + _MARGIN), down * (rows * _CELL + _MARGIN + 0.3) + 0.4
     figure = new_figure(max(width, 5.5), height)
-    figure.suptitle(labels.title, fontsize=9, x=0.01, ha="left")
+    figure.suptitle(f"{labels.title}: {labels.legend}", fontsize=9, x=0.01, ha="left")
     panels = figure.subplots(down, across, squeeze=False).flat
     for head, axes in enumerate(panels):
         if head < heads:

@@ -13,11 +13,15 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-_COLUMNS = 4
+_COLUMNS = 2
+"""TensorBoard shows a picture as wide as a card, some 330 pixels: two panels can be read there, and four cannot."""
+
 _DPI = 100
 
-# Pixels: a cell's side, the room around the cells for labels, for a panel's title, and for the headline.
-_CELL, _LEFT, _RIGHT, _BELOW, _TITLE, _HEADLINE = 16, 58, 8, 62, 26, 32
+# Pixels: a cell's largest and smallest side, how wide all cells of a panel become at most, the room around them for
+# labels, for a panel's title, and for the two lines of the headline.
+_LARGEST, _SMALLEST, _WIDEST = 26, 10, 440
+_LEFT, _RIGHT, _BELOW, _TITLE, _HEADLINE = 98, 10, 98, 34, 62
 
 # Cells have shades of blue, labels shades of grey, outlines are orange: few enough colours for one byte a pixel, which
 # makes a PNG three times as fast to write as RGB does.
@@ -37,6 +41,7 @@ class MapLabels(NamedTuple):
 
     Attributes:
         title: what the whole picture shows.
+        legend: what its colours mean.
         queries: the label of each row, from the top.
         keys: the label of each column.
         gold: for each row the column where attention belongs, None where there is none; None without any such truth.
@@ -46,6 +51,7 @@ class MapLabels(NamedTuple):
     """
 
     title: str
+    legend: str
     queries: Sequence[str]
     keys: Sequence[str]
     gold: Sequence[int | None] | None
@@ -93,12 +99,16 @@ class AttentionGrid:
 
     def __init__(self, labels: MapLabels, num_heads: int) -> None:
         self._labels = labels
-        cells = (len(labels.queries) * _CELL, len(labels.keys) * _CELL)
-        panel, self._gold = _panel(labels, cells), _outlines(labels)
+        self._side = side = max(_SMALLEST, min(_LARGEST, _WIDEST // max(len(labels.queries), len(labels.keys))))
+        cells = (len(labels.queries) * side, len(labels.keys) * side)
+        panel, self._gold = _panel(labels, cells), _outlines(labels, side)
         height, width = _TITLE + panel.shape[0], panel.shape[1]
         columns = min(_COLUMNS, num_heads)
         corners = [(_HEADLINE + head // columns * height, head % columns * width) for head in range(num_heads)]
-        size = (_HEADLINE + math.ceil(num_heads / columns) * height, max(columns * width, 520))
+        size = (
+            _HEADLINE + math.ceil(num_heads / columns) * height,
+            max(columns * width, 14 * len(labels.title), 10 * len(labels.legend)),
+        )
         self._blank = _titles(labels, [(y, x + _LEFT + cells[1] // 2) for y, x in corners], size)
         for y, x in corners:
             self._blank[y + _TITLE : y + height, x : x + width] = panel
@@ -118,7 +128,7 @@ class AttentionGrid:
         pixels = self._blank.copy()
         shades = (maps.clip(0, 1) * (_SHADES - 1)).round().astype(np.uint8)
         for place, head in zip(self._places, shades, strict=True):
-            cells = head.repeat(_CELL, axis=0).repeat(_CELL, axis=1)
+            cells = head.repeat(self._side, axis=0).repeat(self._side, axis=1)
             pixels[place] = np.where(self._gold, _GOLD, cells)
         picture = Image.fromarray(pixels)
         picture.putpalette((_PALETTE * 255).round().astype(np.uint8).tobytes())
@@ -136,23 +146,25 @@ def _panel(labels: MapLabels, cells: tuple[int, int]) -> UInt8[np.ndarray, "heig
     axes = figure.add_axes((_LEFT / width, _BELOW / height, cells[1] / width, cells[0] / height))
     axes.set(xlim=(-0.5, len(labels.keys) - 0.5), ylim=(len(labels.queries) - 0.5, -0.5))
     axes.spines[:].set_visible(False)
-    axes.set_xticks(range(len(labels.keys)), labels.keys, fontsize=6.5)
+    # Letters as high as a cell, where they stand upright.
+    size = cells[0] / len(labels.queries) * 0.75 * 72 / _DPI
+    axes.set_xticks(range(len(labels.keys)), labels.keys, fontsize=size)
     for tick, key in zip(axes.get_xticklabels(), labels.keys, strict=True):
         tick.set_rotation(0 if len(key) <= 2 else 90)
-    axes.set_yticks(range(len(labels.queries)), labels.queries, fontsize=6.5)
-    axes.tick_params(length=0, pad=2)
-    axes.set_ylabel(labels.query_name, fontsize=7.5, labelpad=1)
-    axes.set_xlabel(labels.key_name, fontsize=7.5, labelpad=1)
+    axes.set_yticks(range(len(labels.queries)), labels.queries, fontsize=size)
+    axes.tick_params(length=0, pad=3)
+    figure.text(6 / width, 1 - cells[0] / 2 / height, labels.query_name, fontsize=14, rotation=90, va="center")
+    figure.text((_LEFT + cells[1] / 2) / width, 8 / height, labels.key_name, fontsize=14, ha="center")
     return _greys(canvas)
 
 
-def _outlines(labels: MapLabels) -> Bool[np.ndarray, "height width"]:
+def _outlines(labels: MapLabels, side: int) -> Bool[np.ndarray, "height width"]:
     """Says which pixels of a panel's cells belong to the outline of a gold cell."""
-    pixels = np.zeros((len(labels.queries) * _CELL, len(labels.keys) * _CELL), dtype=bool)
+    pixels = np.zeros((len(labels.queries) * side, len(labels.keys) * side), dtype=bool)
     for row, column in enumerate(labels.gold or ()):
         if column is not None:
-            cell = pixels[row * _CELL : (row + 1) * _CELL, column * _CELL : (column + 1) * _CELL]
-            cell[[0, -1], :] = cell[:, [0, -1]] = True
+            cell = pixels[row * side : (row + 1) * side, column * side : (column + 1) * side]
+            cell[[0, 1, -2, -1], :] = cell[:, [0, 1, -2, -1]] = True
     return pixels
 
 
@@ -160,9 +172,10 @@ def _titles(labels: MapLabels, tops: list[tuple[int, int]], size: tuple[int, int
     """Draws the headline and each panel's title; `tops` says where panels begin, and where their middle is."""
     figure, canvas = _canvas(size)
     height, width = size
-    figure.text(10 / width, 1 - 22 / height, labels.title, fontsize=9.5)
+    figure.text(10 / width, 1 - 26 / height, labels.title, fontsize=17)
+    figure.text(10 / width, 1 - 50 / height, labels.legend, fontsize=13)
     for head, (y, x) in enumerate(tops):
-        figure.text(x / width, 1 - (y + _TITLE - 6) / height, labels.panel(head), fontsize=9, ha="center")
+        figure.text(x / width, 1 - (y + _TITLE - 9) / height, labels.panel(head), fontsize=16, ha="center")
     return _greys(canvas)
 
 

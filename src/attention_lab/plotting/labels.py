@@ -82,7 +82,7 @@ def map_view(
 
 
 def _labels(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch) -> MapLabels:
-    title = f"{attention}, layer {layer}: {_SCALE}"
+    title, legend = f"{attention}, layer {layer}", _SCALE
     shown = (example.source, example.target, example.labels)
     source, target, predicted = (token_labels(part[0].tolist()) for part in shown)
     along: dict[Axis, list[str]] = {
@@ -97,9 +97,9 @@ def _labels(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch)
     queries, keys = axes
     rows, columns = along[queries], along[keys]
     if "predicted" not in queries:
-        return MapLabels(title, rows, columns, None, f"{queries} read", f"attends to {keys}")
+        return MapLabels(title, legend, rows, columns, None, f"{queries} read", f"attends to {keys}")
     before = len(source) if queries == "source, predicted" else 0
     gold = [place if place >= 0 else None for place in example.alignment[0].tolist()]
     gold = [None] * before + gold + [None] * (len(rows) - before - len(gold))
-    title += ", outlined = the token it comes from"
-    return MapLabels(title, rows, columns, gold, queries, f"attends to {keys}")
+    legend += ", outlined = the token it comes from"
+    return MapLabels(title, legend, rows, columns, gold, queries, f"attends to {keys}")

@@ -5,6 +5,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import yaml
 from filelock import FileLock, Timeout
 
 from attention_lab.errors import SettingError
@@ -25,12 +26,15 @@ RUNS = Path("outputs/train")
 BEST = Path("checkpoints", "best.ckpt")
 """Where a run keeps its best checkpoint."""
 
-RUN_FILES = ("metrics.json", "train.log", str(BEST), "checkpoints/last.ckpt", ".hydra/config.yaml")
+RUN_FILES = ("metrics.json", "train.log", "alignment.jsonl", str(BEST), "checkpoints/last.ckpt", ".hydra/config.yaml")
 RUN_FOLDERS = ("checkpoints", "tensorboard", ".hydra")
 """What a training writes into its folder."""
 
 CONFIG = Path(".hydra", "config.yaml")
 """What makes a folder that of a run."""
+
+OVERRIDES = Path(".hydra", "overrides.yaml")
+"""What was typed when the run began; written by Hydra."""
 
 SWEEP = "multirun.yaml"
 """What makes a folder that of a sweep: Hydra writes down there how it was asked for, before its first run begins."""
@@ -60,6 +64,15 @@ def named_run(named: str) -> Path:
 def goes_on(folder: Path) -> bool:
     """Says whether there is a run in a folder that can go on."""
     return (folder / CONFIG).is_file() and any(folder.glob("checkpoints/*.ckpt"))
+
+
+def asked_for(folder: Path) -> list[str]:
+    """Returns the names of the settings that were typed when a run began; none where that is not written down."""
+    try:
+        typed_then = yaml.safe_load((folder / OVERRIDES).read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        return []
+    return [str(override).lstrip("+~").partition("=")[0] for override in typed_then or ()]
 
 
 def check_unused(folder: Path) -> None:

@@ -14,6 +14,7 @@ from attention_lab.runs.defaults import with_defaults
 from attention_lab.runs.events import keep_events
 from attention_lab.runs.files import remove_leftovers, write_text
 from attention_lab.runs.folder import Finished
+from attention_lab.runs.history import HISTORY, keep_moments
 from attention_lab.runs.paths import typed
 from attention_lab.runs.trained import fitting_weights
 from attention_lab.settings.schema import Config, TrainSettings
@@ -81,7 +82,9 @@ def make_ready(run_dir: Path, config: Config, record: Mapping[str, str], last: C
         last: the checkpoint that it goes on from, if it does; checked, since now there is no way back.
     """
     remove_leftovers(run_dir)
-    keep_events(run_dir / "tensorboard", -1 if last is None else last.step)
+    step = -1 if last is None else last.step
+    keep_events(run_dir / "tensorboard", step)
+    keep_moments(run_dir / HISTORY, step)
     (run_dir / "metrics.json").unlink(missing_ok=True)
     hydra = run_dir / ".hydra"
     for folder in (hydra, run_dir / "checkpoints"):

@@ -1,6 +1,6 @@
 """A run in TensorBoard: its curves, and its settings beside what they led to."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ class RunLogger(TensorBoardLogger):
         """Logs scalars, but for Lightning's count of epochs: batches come without end, so that it would stay at 0."""
         super().log_metrics({name: value for name, value in metrics.items() if name != "epoch"}, step)
 
-    def log_result(self, settings: Mapping[str, object], figures: Mapping[str, float], step: int) -> None:
+    def log_result(self, settings: Mapping[str, int | float | str], figures: Mapping[str, float], step: int) -> None:
         """Logs a run's final figures, and its settings for the HParams view.
 
         TensorBoard takes the columns of that view from one run's description of its experiment, whichever it comes upon
@@ -32,25 +32,34 @@ class RunLogger(TensorBoardLogger):
         written, and every scalar can be chosen as a figure.
 
         Args:
-            settings: all settings of the run, under their full names.
+            settings: from `hparam_columns`.
             figures: what it reached.
             step: when.
         """
         self.log_metrics(figures, step)
-        _, start, end = hparams(hparam_columns(settings), dict(figures))
+        _, start, end = hparams(dict(settings), dict(figures))
         writer = self.experiment._get_file_writer()  # pyright: ignore[reportPrivateUsage] - as Lightning's own loggers
         for summary in (start, end):
             writer.add_summary(summary, step)
 
 
-def hparam_columns(settings: Mapping[str, object]) -> dict[str, int | float | str]:
-    """Returns settings as the HParams view can sort them: those of one name must be of one type in all runs.
+_ALWAYS = ("task", "model", "attention", "position", "seed", "data.max_length", "optimizer.learning_rate")
 
-    Numbers stay numbers, and null is left out: TensorBoard knows a missing value, and sorts it last, but fails at the
-    text "null" between numbers. Anything else is text, as it is written in a config; true and false, too, since they
-    would be shown as 1 and 0.
+
+def hparam_columns(settings: Mapping[str, object], asked_for: Collection[str]) -> dict[str, int | float | str]:
+    """Returns the settings that the HParams view is to show: few that every run has, and those that were asked for.
+
+    The view puts those first in which runs differ; with all of them the figures would be columns away. Those of one
+    name must be of one type in all runs. Numbers stay numbers, and null is left out: TensorBoard knows a missing value,
+    and sorts it last, but fails at the text "null" between numbers. Anything else is text, as it is written in a
+    config; true and false, too, since they would be shown as 1 and 0.
+
+    Args:
+        settings: all settings of the run, under their full names.
+        asked_for: the names of those that were typed.
     """
-    return {name: _column(value) for name, value in settings.items() if value is not None}
+    shown = (name for name in settings if name in _ALWAYS or name in asked_for)
+    return {name: _column(value) for name in shown if (value := settings[name]) is not None}
 
 
 def _column(value: object) -> int | float | str:
