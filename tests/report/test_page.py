@@ -2,11 +2,10 @@
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,9 +27,14 @@ from attention_lab.evaluation.records import (
 )
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.plotting.curves import PANELS
+from attention_lab.plotting.labels import map_view
 from attention_lab.plotting.samples import compare
 from attention_lab.report import words
 from attention_lab.report.page import write_comparison_page, write_page
+from attention_lab.report.replay import Replay
+from attention_lab.runs.history import Moment
+from tests.browser import AXE, axe, needs_chromium, opened
 
 # reverse: 4 1 -> 1 4
 EXAMPLE = Batch(
@@ -68,6 +72,13 @@ REPORT = Report(
     environment=Environment("3.11", "2.13", "cpu"),
 )
 
+HOSTILE = "</script><script>alert(1)</script> \u2028 <!-- & ' \" `"
+MOMENTS = [
+    Moment(0, None, None, np.zeros((2, 2, 3, 3), dtype=np.uint8)),
+    Moment(10, 0.5, np.full((2, 2), 0.25), np.full((2, 2, 3, 3), 128, dtype=np.uint8)),
+    Moment(20, 1.0, np.full((2, 2), 1.0), np.full((2, 2, 3, 3), 255, dtype=np.uint8)),
+]
+
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
@@ -79,8 +90,37 @@ def page(tmp_path: Path) -> Path:
         [MappedExample(EXAMPLE, MAPS, EncoderDecoder.axes, {})],
         said,
         tmp_path / "report.html",
+        Replay(EXAMPLE, map_view("decoder_cross", 0, EncoderDecoder.axes["decoder_cross"], EXAMPLE).labels, MOMENTS),
     )
     return tmp_path / "report.html"
+
+
+@pytest.fixture
+def comparison(tmp_path: Path) -> Path:
+    curve = [LengthRecord(length, 7, *[0.5] * 9) for length in (4, 8)]
+    mapped = MappedExample(EXAMPLE, MAPS, EncoderDecoder.axes, {})
+    settings = {"task": "Copy", "note": HOSTILE, "seed": 0}
+    best = {"best_head": REPORT.best_head, "mapped": mapped}
+    better = replace(REPORT.scores, alignment_hit_rate=1.0)
+    runs = [
+        Run("a.ckpt", settings, (1, 16), 5, None, 100, REPORT.scores, curve, **best, page="reports/a.html"),
+        Run(
+            "b c.ckpt",
+            {**settings, "note": "none"},
+            (1, 16),
+            5,
+            None,
+            100,
+            better,
+            curve,
+            **best,
+            page="reports/b c.html",
+        ),
+    ]
+    groups, _ = group_runs(runs)
+    (tmp_path / "comparison").mkdir()
+    write_comparison_page(groups, (1, 16), tmp_path / "comparison" / "report.html")
+    return tmp_path / "comparison" / "report.html"
 
 
 def without_plotly(page: Path) -> str:
@@ -102,13 +142,13 @@ def test_nothing_in_a_config_or_a_path_becomes_markup(page):
 
 def test_figures_and_wrong_tokens_are_shown(page):
     text = without_plotly(page)
-    assert "<td>test/loss</td><td>0.2500</td>" in text
+    assert '<th scope="row">test/loss</th><td>0.2500</td>' in text
     # How it aligns, then what is lost: 1 less what is left.
     figures = ["0.1250", "0.2500", "0.3750", "0.5000", "0.6250", "0.7500", "0.8750"]
     figures += ["0.6250", "0.2500", "0.0625", "0.0000"]
-    assert "head 0</td>" + "".join(f"<td>{figure}</td>" for figure in figures) in text
-    assert "before training (decoder_cross, layer 0, head 1)</td><td>0.1875</td><td>0.1000</td>" in text
-    assert "alike</td><td>0.0938</td><td>0.0938</td>" in text
+    assert "head 0</th>" + "".join(f"<td>{figure}</td>" for figure in figures) in text
+    assert "before training (decoder_cross, layer 0, head 1)</th><td>0.1875</td><td>0.1000</td>" in text
+    assert "alike</th><td>0.0938</td><td>0.0938</td>" in text
     assert '1 <span class="wrong">6</span> &lt;eos&gt;' in text
 
 
@@ -155,7 +195,7 @@ def test_a_mixture_has_a_table_of_which_head_serves_which_task(tmp_path):
     write_page(replace(REPORT, tasks=tasks), "mixture", (2, 16), [], [], tmp_path / "report.html")
     text = without_plotly(tmp_path / "report.html")
     columns = ("copy: hit rate", "copy: mass", "copy: exact match lost, mean", "&lt;b&gt;: hit rate")
-    assert "".join(f"<th>{column}</th>" for column in columns) in text
+    assert "".join(f'<th scope="col">{column}</th>' for column in columns) in text
     assert "<li>&lt;b&gt;: exact match 0.8750 decoded on 7 sequences; best aligned is decoder_cross" in text
     assert "<td>0.0625</td><td>0.2500</td><td>0.0625</td><td>1.0000</td><td>0.2500</td><td>0.0625</td>" in text
 
@@ -177,27 +217,24 @@ def test_a_long_example_is_cut_and_says_so(tmp_path):
     assert "… and 36 more" in without_plotly(tmp_path / "report.html")
 
 
-HOSTILE = "</script><script>alert(1)</script> \u2028 <!-- & ' \" `"
-
-
-def test_data_for_scripts_cannot_end_or_begin_one_and_reads_back(tmp_path):
-    curve = [LengthRecord(4, 7, *[0.5] * 9)]
-    settings = {"task": "Copy", "note": HOSTILE, "seed": 0}
-    runs = [
-        Run("a.ckpt", settings, (1, 16), 5, None, 100, REPORT.scores, curve),
-        Run("b.ckpt", {**settings, "note": "none"}, (1, 16), 5, None, 100, REPORT.scores, curve),
-    ]
-    groups, _ = group_runs(runs)
-    write_comparison_page(groups, (1, 16), tmp_path / "report.html")
-    text = without_plotly(tmp_path / "report.html")
+def test_data_for_scripts_cannot_end_or_begin_one_and_reads_back(comparison):
+    text = without_plotly(comparison)
     assert text.count("</script>") == 2
     assert "alert(1)</script>" not in text
     assert "<!--" not in text
     block = re.search(r'id="data">(.*?)</script>', text, re.S)
     assert block is not None
     assert not set("<>&\u2028") & set(block[1])
-    labels = [curve["label"] for curve in json.loads(block[1])["curves"]]
-    assert sorted(labels) == sorted([f"note={HOSTILE}", "note=none"])
+    labels = [group["label"] for group in json.loads(block[1])["groups"]]
+    # The better one first.
+    assert labels == ["note=none", f"note={HOSTILE}"]
+
+
+def test_a_comparison_opens_with_a_verdict_and_a_short_table_best_first(comparison):
+    text = without_plotly(comparison)
+    assert '<p class="verdict">All of 2 kinds of run answer at least 99 % of the test sequences rightly' in text
+    short = text.index('<th scope="row">none</th><td>1</td><td>1.0000</td><td>1.0000</td><td>1.0000</td>')
+    assert short < text.index("alert(1)&lt;/script&gt;", short) < text.index("Where they look")
 
 
 def test_what_no_map_was_measured_of_is_a_dash(tmp_path):
@@ -211,7 +248,7 @@ def test_what_no_map_was_measured_of_is_a_dash(tmp_path):
     )
     write_page(report, "reverse", (1, 3000), [], [], tmp_path / "report.html")
     text = without_plotly(tmp_path / "report.html")
-    assert "head 0</td><td>–</td><td>–</td>" in text
+    assert "head 0</th><td>–</td><td>–</td>" in text
     assert "too long for single edges to be cut" in text
     lines = "\n".join(words.terminal_summary(report, 3000))
     assert "their gold edges           –" in lines
@@ -242,84 +279,119 @@ def test_the_verdict_says_whether_by_which_heads_and_how_far():
     assert words.verdict(nothing, 16) == "The task is not learned: 3.1 % of the test sequences are right."
 
 
-CLICKS = """
-<script>
-window.addEventListener("load", () => setTimeout(() => {
-  const seen = [];
-  const note = () => {
-    const viewer = document.getElementById("viewer");
-    seen.push([document.getElementById("attention").selectedOptions[0].text, viewer.data[0].z[0][0],
-               viewer.layout.shapes.length, viewer.querySelectorAll(".hm image").length]);
-  };
-  const choose = (name, value) => {
-    const select = document.getElementById(name);
-    select.value = value;
-    select.dispatchEvent(new Event("change"));
-    note();
-  };
-  note();
-  choose("layer", 0);
-  choose("attention", 0);
-  document.title = JSON.stringify(seen);
-}, 500));
-window.addEventListener("error", (event) => { document.title = "error: " + event.message; });
-</script>
-"""
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium to open the page in")
-def test_the_viewer_follows_clicks_in_a_browser_without_a_network(page, tmp_path):
-    page.write_text(page.read_text().replace("</body>", CLICKS + "</body>"))
-    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
-    command = [
-        "chromium",
-        *flags.split(),
-        f"--user-data-dir={tmp_path}/profile",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-    ]
-    command += ["--virtual-time-budget=5000", "--dump-dom", page.as_uri()]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    title = re.search(r"<title>(.*?)</title>", dom)
-    assert title is not None
-    third = pytest.approx(0.333, abs=1e-3)
-    # It opens on the best head's map; then another layer, then an attention without any gold.
-    assert json.loads(title[1]) == [
-        ["decoder_cross", 1, 2, 1],
-        ["decoder_cross", third, 2, 1],
-        ["encoder_self", third, 0, 1],
-    ]
-
-
-WIDTH = """
-<script>
-window.addEventListener("load", () => setTimeout(() => {
-  const page = document.documentElement;
-  const drawn = [...document.querySelectorAll("[role=img]")].map((chart) => chart.getAttribute("aria-label"));
-  document.title = JSON.stringify([page.scrollWidth - page.clientWidth, drawn]);
-}, 500));
-window.addEventListener("error", (event) => { document.title = "error: " + event.message; });
-</script>
-"""
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium to open the page in")
-@pytest.mark.parametrize(
-    "width", [360, pytest.param(768, marks=pytest.mark.slow), pytest.param(1400, marks=pytest.mark.slow)]
-)
-def test_a_page_never_scrolls_sideways_and_every_chart_says_what_it_shows(page, tmp_path, width):
-    frame = f"<iframe id=frame style='width:{width}px;height:900px;border:0' src='report.html'></iframe>"
-    page.write_text(page.read_text().replace("</body>", WIDTH + "</body>"))
-    outside = tmp_path / "outside.html"
-    outside.write_text(
-        f"{frame}<script>setInterval(() => {{ document.title = "
-        "document.getElementById('frame').contentDocument.title; }, 100);</script>"
+def drawn(page: Path, width: int) -> list[str]:
+    """Returns what every chart of a page says that it shows, in a window that is not too narrow for it."""
+    seen = opened(
+        page,
+        """
+        const root = document.documentElement;
+        const labels = [...document.querySelectorAll("[role=img]")].map((chart) => chart.getAttribute("aria-label"));
+        return [root.scrollWidth - root.clientWidth, labels];
+        """,
+        width,
     )
-    flags = "--headless --no-sandbox --disable-gpu --no-first-run --allow-file-access-from-files"
-    command = ["chromium", *flags.split(), f"--user-data-dir={tmp_path}/profile"]
-    command += ["--virtual-time-budget=5000", "--dump-dom", outside.as_uri()]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    title = re.search(r"<title>(.*?)</title>", dom)
-    assert title is not None, dom[-500:]
-    beyond, drawn = json.loads(title[1])
-    assert beyond == 0
-    assert [label.split()[0] for label in drawn] == ["Attention", "Exact", "Exact", "Exact"]
+    assert seen["errors"] == []
+    beyond, labels = seen["found"]
+    assert beyond == 0, f"{beyond} pixels lie beyond a window of {width}"
+    return labels
+
+
+WIDTHS = [360, *(pytest.param(width, marks=pytest.mark.slow) for width in (390, 768, 1400, 3840))]
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_page_never_scrolls_sideways_and_every_chart_says_what_it_shows(page, comparison, width):
+    first = [label.split()[0] for label in drawn(page, width)]
+    assert first == ["Attention", "Lines", "Exact", "Exact", "Heads", "Exact", "Exact"]
+    first = [label.split(":")[0] for label in drawn(comparison, width)]
+    assert first == ["exact match, decoded, by source length, mean", "note=none, seed 0", f"note={HOSTILE}, seed 0"]
+
+
+@needs_chromium
+def test_every_control_of_a_report_works(page):
+    seen = opened(
+        page,
+        """
+        const seen = [];
+        const wait = (time) => new Promise((done) => setTimeout(done, time));
+        const cell = () => pick("viewer").data[0].z[0][0];
+        const outlines = () => pick("viewer").layout.shapes.length;
+        const note = (what) => seen.push([what, pick("shown").textContent, cell(), outlines()]);
+        const choose = (name, value) => { pick(name).value = value; pick(name).dispatchEvent(new Event("change")); };
+        note("opened");
+        document.querySelectorAll("#glance button")[0].click();
+        note("first head");
+        choose("attention", 0);
+        note("first attention");
+        seen.push(["maps", document.querySelectorAll("#glance canvas").length]);
+        seen.push(["rows", document.querySelectorAll("#cells tr").length]);
+        choose("attention", 1);
+        pick("single").emit("plotly_click", {points: [{pointNumber: 0}]});
+        note("bar");
+        document.querySelectorAll("#links text")[6].dispatchEvent(new Event("mouseenter"));
+        seen.push(["dimmed", [...document.querySelectorAll("#links g")].map((group) => group.style.opacity)]);
+        const pen = document.querySelector("#replay canvas").getContext("2d");
+        const corner = () => [...pen.getImageData(5, 5, 1, 1).data];
+        pick("step").value = 0;
+        pick("step").dispatchEvent(new Event("input"));
+        seen.push([pick("when").textContent, corner()]);
+        pick("play").click();
+        seen.push([pick("play").textContent]);
+        await wait(2000);
+        seen.push([pick("when").textContent, pick("play").textContent, corner()]);
+        document.querySelectorAll("summary").forEach((each) => each.click());
+        seen.push(["open", [...document.querySelectorAll("details")].every((each) => each.open)]);
+        return seen;
+        """,
+    )
+    assert seen["errors"] == []
+    third = pytest.approx(1 / 3, abs=1e-3)
+    white, dark = [247, 251, 255, 255], [8, 48, 107, 255]
+    assert seen["found"] == [
+        ["opened", "decoder_cross, layer 1, head 1", 1, 2],
+        ["first head", "decoder_cross, layer 0, head 0", third, 2],
+        ["first attention", "encoder_self, layer 0, head 0", third, 0],
+        ["maps", 2],
+        ["rows", 4],
+        ["bar", "decoder_cross, layer 0, head 0", third, 2],
+        ["dimmed", ["0.08", "1", "0.08"]],
+        ["step 0, before training", white],
+        ["Pause"],
+        ["step 20: exact match 1.000", "Play", dark],
+        ["open", True],
+    ]
+
+
+@needs_chromium
+def test_every_control_of_a_comparison_works(comparison):
+    seen = opened(
+        comparison,
+        """
+        const seen = [];
+        for (const option of [...pick("figure").options]) {
+          pick("figure").value = option.value;
+          pick("figure").dispatchEvent(new Event("change"));
+          seen.push([option.value, pick("chart").data.length]);
+        }
+        const links = [...document.querySelectorAll("a")].map((link) => link.getAttribute("href"));
+        return [seen, links];
+        """,
+    )
+    assert seen["errors"] == []
+    figures, links = seen["found"]
+    by_length = [f"{title}, by length" for title in PANELS.values()]
+    assert [name for name, _ in figures] == ["exact match on the test split", *by_length]
+    # Two groups, mean and worst of each; on the test split all groups together.
+    assert [number for _, number in figures] == [2] + [4] * len(PANELS)
+    assert set(links) == {"reports/a.html", "reports/b%20c.html"}
+
+
+@needs_chromium
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["report", "comparison"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_nobody_stumbles_over_a_page(page, comparison, which, width):
+    opening = 'document.querySelectorAll("summary").forEach((each) => each.click());'
+    seen = opened({"report": page, "comparison": comparison}[which], opening + AXE, width, axe())
+    assert seen == {"found": [], "errors": []}

@@ -3,57 +3,87 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 
 import torch
 
-from attention_lab.evaluation.comparison import Group, Run, group_runs
-from attention_lab.evaluation.length_curve import draw_lengths, length_curve, refuse
-from attention_lab.evaluation.scoring import scores_of
+from attention_lab.callbacks.progress import bar
+from attention_lab.commands.checkpoint import map_checkpoint, measure, replay_of, write_checkpoint_page
+from attention_lab.evaluation.comparison import Group, Run, best_first, group_runs
+from attention_lab.evaluation.length_curve import draw_lengths, refuse
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.curves import draw_comparison
 from attention_lab.report.as_json import comparison_json
-from attention_lab.report.page import write_comparison_page
+from attention_lab.report.page import write_comparison_page, write_plotly
 from attention_lab.report.tables import (
     LENGTH_TABLES,
     as_markdown,
     rows_of_groups,
     rows_of_runs,
+    short_table,
     table_of_groups,
     table_of_lengths,
 )
+from attention_lab.report.words import comparison_verdict
 from attention_lab.runs.files import write_csv, write_json, write_text
+from attention_lab.runs.naming import plain_name
 from attention_lab.runs.paths import shown
 from attention_lab.runs.trained import load_trained
 from attention_lab.settings.flat import flat_settings
 from attention_lab.settings.schema import EvaluateSettings
 
+_PAGES = "reports"
+"""The folder of the checkpoints' own pages."""
+
 log = logging.getLogger(__name__)
 
 
 def compare_checkpoints(files: Sequence[Path], settings: EvaluateSettings, run_dir: Path, device: torch.device) -> None:
-    """Leaves `report.json`, `report.html`, `comparison.md`, `comparison.csv`, `runs.csv` and a figure in a folder.
+    """Leaves `report.json`, `report.html`, `comparison.md`, `comparison.csv`, `runs.csv`, a figure and `reports/`.
 
     Raises:
         SettingError: a checkpoint cannot be used, or a length by none of them.
     """
     # Before any is scored: the last one's mistake should not cost the minutes of the others.
     named = _check(files, settings)
+    write_plotly(_made(run_dir / _PAGES))
+    names = unique_names(files)
     runs: list[Run] = []
-    for number, file in enumerate(files, 1):
-        runs.append(_evaluate(file, settings, device, named))
-        log.info("%d of %d: %s, exact match %.4f", number, len(files), file, runs[-1].scores.exact_match)
+    with bar(len(files), "checkpoint") as drawn:
+        for number, (file, name) in enumerate(zip(files, names, strict=True), 1):
+            runs.append(_evaluate(file, settings, device, named, run_dir / _PAGES / f"{name}.html"))
+            drawn.clear()
+            log.info("%d of %d: %s, exact match %.4f", number, len(files), file, runs[-1].scores.exact_match)
+            drawn.update()
     groups, copies = group_runs(runs)
     for copy in copies:
         log.warning("%s is left out: a later one has its config and its seed.", copy.checkpoint)
-    tables = _tables(groups)
-    _write(groups, tables, settings.pdf, run_dir)
-    for line in ("", *tables.splitlines(), ""):
+    _write(groups, settings.pdf, run_dir)
+    ranked = best_first(groups)
+    for line in ("", *wrap(comparison_verdict(ranked), 100), "", *as_markdown(*short_table(ranked)).splitlines(), ""):
         log.info("%s", line)
     log.info(
-        "Written to %s: report.html, report.json, comparison.md, comparison.csv (a row a group), runs.csv (a row a "
-        "checkpoint) and figures/.",
+        "Written to %s: report.html (open it in a browser), with a page for each checkpoint in %s/; report.json, "
+        "comparison.md, comparison.csv (a row a group), runs.csv (a row a checkpoint) and figures/.",
         shown(run_dir),
+        _PAGES,
     )
+
+
+def unique_names(files: Sequence[Path]) -> list[str]:
+    """Returns what each checkpoint's page is called: by its run, and by its file where one run has left several."""
+    runs = [file.absolute().parents[1].name if file.parent.name == "checkpoints" else file.stem for file in files]
+    several = len(set(runs)) < len(runs)
+    names = [f"{run}_{file.stem}" if several else run for run, file in zip(runs, files, strict=True)]
+    names = [plain_name(name) for name in names]
+    # In upper and lower case alike, which some systems do not tell apart.
+    again = len({name.lower() for name in names}) < len(names)
+    return [f"{number}_{name}" if again else name for number, name in enumerate(names)]
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _check(files: Sequence[Path], settings: EvaluateSettings) -> set[str]:
@@ -73,10 +103,12 @@ def _check(files: Sequence[Path], settings: EvaluateSettings) -> set[str]:
     return set.intersection(*(set(trained.settings.choices) for trained in all_trained.values()))
 
 
-def _evaluate(file: Path, settings: EvaluateSettings, device: torch.device, named: set[str]) -> Run:
+def _evaluate(file: Path, settings: EvaluateSettings, device: torch.device, named: set[str], page: Path) -> Run:
     trained = load_trained(file, settings.batch_size, settings.trust)
-    scores = scores_of(trained, file, device)
     drawn, _ = draw_lengths(trained, settings)
+    report = measure(trained, file, drawn, settings, device, lambda _: None)
+    mapped = map_checkpoint(trained, max(1, settings.num_figures), device)
+    write_checkpoint_page(report, trained, mapped, replay_of(trained, file), page, device, plotly_beside=True)
     return Run(
         checkpoint=str(file),
         settings=flat_settings(trained.config, named),
@@ -84,8 +116,11 @@ def _evaluate(file: Path, settings: EvaluateSettings, device: torch.device, name
         step=trained.step,
         solved=trained.solved,
         weights=sum(weight.numel() for weight in trained.network.parameters()),
-        scores=scores.scores,
-        length_curve=length_curve(trained.network, drawn, settings.decode_up_to, scores.best_head, device),
+        scores=report.scores,
+        length_curve=report.length_curve,
+        best_head=report.best_head,
+        mapped=mapped[0] if mapped else None,
+        page=f"{page.parent.name}/{page.name}",
     )
 
 
@@ -98,9 +133,9 @@ def _tables(groups: Sequence[Group]) -> str:
     return "\n".join(parts)
 
 
-def _write(groups: Sequence[Group], tables: str, pdf: bool, run_dir: Path) -> None:
+def _write(groups: Sequence[Group], pdf: bool, run_dir: Path) -> None:
     write_json(comparison_json(groups), run_dir / "report.json")
-    write_text(tables, run_dir / "comparison.md")
+    write_text(_tables(groups), run_dir / "comparison.md")
     write_csv(rows_of_groups(groups), run_dir / "comparison.csv")
     write_csv(rows_of_runs(groups), run_dir / "runs.csv")
     trained = _lengths_of_all(groups)

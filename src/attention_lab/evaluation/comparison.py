@@ -7,7 +7,10 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple, cast
 
+from attention_lab.errors import as_written
+from attention_lab.evaluation.examples import MappedExample
 from attention_lab.evaluation.records import LengthRecord, Scores
+from attention_lab.metrics.alignment import Head
 from attention_lab.runs.checkpoint import Solved
 
 _SAME_BY_DESIGN = ("seed", "trainer.accelerator", "trainer.devices", "data.num_workers")
@@ -33,6 +36,9 @@ class Run:
         weights: how many numbers the network has learned.
         scores: its figures on the test split.
         length_curve: a record a length.
+        best_head: the head that aligns best on the validation split; None without attention to the source.
+        mapped: the attention for one of its test sequences; None where it is not mapped.
+        page: where its own report is, from the comparison's folder.
     """
 
     checkpoint: str
@@ -43,6 +49,9 @@ class Run:
     weights: int
     scores: Scores
     length_curve: Sequence[LengthRecord]
+    best_head: Head | None = None
+    mapped: MappedExample | None = None
+    page: str = ""
 
     @property
     def seed(self) -> object:
@@ -85,7 +94,27 @@ class Group:
     @property
     def label(self) -> str:
         """The group in a few words."""
-        return ", ".join(f"{name}={value}" for name, value in self.settings.items()) or "all runs"
+        return ", ".join(f"{name}={as_written(value)}" for name, value in self.settings.items()) or "all runs"
+
+    @property
+    def exact_match(self) -> Summary:
+        """How well the task is done: by it groups are ranked."""
+        return self.figures["test/decoded_exact_match"]
+
+    @property
+    def worst_run(self) -> Run:
+        """The run that has fewest sequences right."""
+        return min(self.runs, key=lambda run: run.scores.decoded_exact_match)
+
+
+def best_first(groups: Sequence[Group]) -> list[Group]:
+    """Returns groups by exact match, among equals by that of the worst seed, then by how well the best heads align."""
+
+    def merit(group: Group) -> tuple[float, ...]:
+        figures = group.exact_match, group.figures["test/alignment_hit_rate"], group.figures["test/alignment_mass"]
+        return tuple(value or 0.0 for figure in figures for value in (figure.mean, figure.worst))
+
+    return sorted(groups, key=merit, reverse=True)
 
 
 def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:

@@ -1,6 +1,7 @@
 """Attention maps for a paper: drawn in full, so that they stay sharp at any size."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
@@ -8,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from attention_lab.plotting.attention_grid import MapLabels, Weights, as_array
-from attention_lab.plotting.canvas import GOLD, new_figure
+from attention_lab.plotting.attention_grid import AttentionGrid, MapLabels, Weights, as_array
+from attention_lab.plotting.canvas import GOLD, new_figure, save_pdf
 
 _COLUMNS = 4
 _CELL, _MARGIN = 0.17, 0.75
@@ -41,6 +42,22 @@ def draw_attention(labels: MapLabels, weights: Weights) -> Figure:
         else:
             axes.set_axis_off()
     return figure
+
+
+def save_maps(labels: MapLabels, weights: Weights, file: Path, pdf: bool = False) -> None:
+    """Writes the maps of a layer's heads as PNG, and for a paper as PDF beside it.
+
+    Args:
+        labels: what stands around and on each map.
+        weights: one map a head (H, L, S).
+        file: where to, without a suffix.
+        pdf: write the PDF, too.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # A tenth of the time that Matplotlib takes to draw every cell and label.
+    AttentionGrid(labels, len(weights)).paint(weights).save(file.with_name(file.name + ".png"))
+    if pdf:
+        save_pdf(draw_attention(labels, weights), file)
 
 
 def _draw_map(axes: Axes, labels: MapLabels, weights: Float[np.ndarray, "L S"], first_column: bool) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,8 @@ from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from PIL import Image
+from matplotlib.font_manager import findfont
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 _COLUMNS = 2
@@ -116,8 +118,12 @@ class AttentionGrid:
             (slice(y + _TITLE, y + _TITLE + cells[0]), slice(x + _LEFT, x + _LEFT + cells[1])) for y, x in corners
         ]
 
-    def paint(self, weights: Weights) -> Image.Image:
+    def paint(self, weights: Weights, note: str = "") -> Image.Image:
         """Returns the picture of weights (H, L, S), an array or a tensor on any device.
+
+        Args:
+            weights: one map a head.
+            note: what else to write at the top on the right, for this picture alone.
 
         Raises:
             ValueError: they are not one map a head with as many rows and columns as there are labels.
@@ -132,6 +138,9 @@ class AttentionGrid:
             pixels[place] = np.where(self._gold, _GOLD, cells)
         picture = Image.fromarray(pixels)
         picture.putpalette((_PALETTE * 255).round().astype(np.uint8).tobytes())
+        if note:
+            place = picture.width - _RIGHT, _HEADLINE // 2
+            ImageDraw.Draw(picture).text(place, note, fill=_SHADES, font=_font(), anchor="rm")
         return picture
 
     def place(self, head: int) -> tuple[slice, slice]:
@@ -177,6 +186,12 @@ def _titles(labels: MapLabels, tops: list[tuple[int, int]], size: tuple[int, int
     for head, (y, x) in enumerate(tops):
         figure.text(x / width, 1 - (y + _TITLE - 9) / height, labels.panel(head), fontsize=16, ha="center")
     return _greys(canvas)
+
+
+@cache
+def _font() -> ImageFont.FreeTypeFont:
+    """Returns the letters that Matplotlib writes with."""
+    return ImageFont.truetype(findfont("DejaVu Sans"), 22)
 
 
 def _canvas(size: tuple[int, int]) -> tuple[Figure, FigureCanvasAgg]:

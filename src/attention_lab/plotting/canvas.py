@@ -37,6 +37,10 @@ def save(figure: Figure, file: Path, pdf: bool = False) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file.with_name(file.name + ".png"), dpi=150, bbox_inches="tight")
     if pdf:
-        # Type 42 keeps letters as letters; the default, type 3, is refused by some publishers.
-        with rc_context({"pdf.fonttype": 42}):
-            figure.savefig(file.with_name(file.name + ".pdf"), bbox_inches="tight")
+        save_pdf(figure, file)
+
+
+def save_pdf(figure: Figure, file: Path) -> None:
+    """Writes a figure as PDF, with letters that stay letters: Matplotlib's type 3 is refused by some publishers."""
+    with rc_context({"pdf.fonttype": 42}):
+        figure.savefig(file.with_name(file.name + ".pdf"), bbox_inches="tight")

@@ -10,10 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import yaml
+from jaxtyping import Float
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
+from torch import Tensor
 
-from attention_lab.evaluation.comparison import Group
+from attention_lab.evaluation.comparison import Group, best_first
 from attention_lab.evaluation.examples import MappedExample
 from attention_lab.evaluation.records import Report
 from attention_lab.plotting.canvas import SERIES
@@ -22,10 +24,12 @@ from attention_lab.plotting.heads import cuts_of
 from attention_lab.plotting.labels import map_view
 from attention_lab.plotting.samples import Sample
 from attention_lab.report.as_json import curve_json, plain
+from attention_lab.report.replay import Replay, replay_json
 from attention_lab.report.tables import (
     LENGTH_TABLES,
     Table,
     figure,
+    short_table,
     table_of_baselines,
     table_of_groups,
     table_of_heads,
@@ -33,7 +37,7 @@ from attention_lab.report.tables import (
     table_of_runs,
     table_of_tasks,
 )
-from attention_lab.report.words import evidence, task_in_words, verdict
+from attention_lab.report.words import comparison_verdict, evidence, task_in_words, verdict
 from attention_lab.runs.files import write_text
 from attention_lab.tasks.vocabulary import token_labels
 
@@ -48,6 +52,8 @@ def write_page(
     mapped: Sequence[MappedExample],
     samples: Sequence[Sample],
     path: Path,
+    replay: Replay | None = None,
+    plotly_beside: bool = False,
 ) -> None:
     """Writes `report.html` on one checkpoint.
 
@@ -58,11 +64,15 @@ def write_page(
         mapped: examples for the attention viewer.
         samples: predictions to show.
         path: where to write.
+        replay: how the alignment formed, if that is known.
+        plotly_beside: leave the drawing library in a file beside (`write_plotly`), which several pages share.
     """
     cuts = cuts_of(report.interventions)
     data = {
         "cuts": [{"name": name.replace("\n", "<br>"), "exact_match": left.exact_match} for name, left in cuts.items()],
         "together": plain(report.interventions.together),
+        "heads": plain(report.heads),
+        "replay": None if replay is None else replay_json(replay),
         "curve": plain(report.length_curve),
         "lines": {name: line.label for name, line in LINES.items()},
         "shown": ("decoded_exact_match", "token_accuracy", "alignment_mass"),
@@ -74,6 +84,7 @@ def write_page(
         "report.html",
         f"{task}, step {report.step}",
         data,
+        plotly_beside,
         report=report,
         verdict=verdict(report, trained[1]),
         summary=Table(["figure", "test"], [[name, figure(value)] for name, value in report.scores.figures().items()]),
@@ -101,8 +112,9 @@ def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | No
         trained: shortest and longest length that all of them were trained on, in symbols; None if there is none.
         path: where to write.
     """
+    ranked = best_first(groups)
     data = {
-        "curves": [{"label": group.label, "records": curve_json(group.length_curve)} for group in groups],
+        "groups": [_in_brief(group) for group in ranked],
         "colours": SERIES,
         "trained": trained,
         "panels": PANELS,
@@ -111,25 +123,58 @@ def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | No
         "comparison.html",
         f"{sum(len(group.runs) for group in groups)} checkpoints compared",
         data,
+        verdict=comparison_verdict(ranked),
+        short=short_table(ranked),
         groups=table_of_groups(groups),
         lengths={title: table_of_lengths(groups, name) for name, title in LENGTH_TABLES.items()},
         runs=table_of_runs(groups),
+        pages=[run.page for group in groups for run in group.runs],
+        names=[Path(run.page).stem for group in groups for run in group.runs],
     )
     write_text(page, path)
 
 
-def _render(template: str, title: str, data: Mapping[str, object], **parts: object) -> str:
+def _in_brief(group: Group) -> dict[str, object]:
+    """Returns what the charts of a comparison show of a group: its curve, and the best head's map of its worst run."""
+    run = group.worst_run
+    brief = {
+        "label": group.label,
+        "exact_match": plain(group.exact_match),
+        "records": curve_json(group.length_curve),
+        "page": run.page,
+        "map": None,
+    }
+    if run.mapped is None or run.best_head is None or run.best_head.attention not in run.mapped.maps:
+        return brief
+    head, mapped = run.best_head, run.mapped
+    view = map_view(head.attention, head.layer, mapped.axes[head.attention], mapped.example)
+    weights = view.of(mapped.maps[head.attention][head.layer][0])[head.head]
+    drawn = {"weights": _rounded(weights), "gold": view.labels.gold, "head": str(head), "seed": run.seed}
+    return {**brief, "map": drawn}
+
+
+def write_plotly(folder: Path) -> None:
+    """Writes the drawing library for the pages in a folder that are written without."""
+    write_text(get_plotlyjs(), folder / "plotly.js")
+
+
+def _render(template: str, title: str, data: Mapping[str, object], plotly_beside: bool = False, **parts: object) -> str:
     """Returns a page of this folder, filled in: one file that needs no network.
 
     Args:
         template: its file name.
         title: its headline.
         data: what its script reads.
+        plotly_beside: leave the drawing library in a file beside.
         parts: what else its template shows.
     """
-    style = files("attention_lab.report").joinpath("style.css").read_text(encoding="utf-8")
-    own = {"style": style, "plotly": get_plotlyjs()}
+    script = _part("page.js") + _part(template.replace(".html", ".js"))
+    own = {"style": _part("style.css"), "script": script, "plotly": "" if plotly_beside else get_plotlyjs()}
     return _templates().get_template(template).render(title=title, data=data, **own, **parts)
+
+
+def _part(name: str) -> str:
+    return files("attention_lab.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
@@ -160,13 +205,14 @@ def _viewed(number: int, mapped: MappedExample) -> dict[str, object]:
                 "key_name": labels.key_name,
                 "cut": view.cut,
                 "heads": list(labels.heads),
-                # Three digits are what a reader can tell apart.
-                "layers": [
-                    [[[round(w, 3) for w in row] for row in head] for head in view.of(layer[0]).tolist()]
-                    for layer in layers
-                ],
+                "layers": [[_rounded(head) for head in view.of(layer[0])] for layer in layers],
             }
         )
     labels = token_labels(mapped.example.source[0].tolist())
     rest = f" … and {len(labels) - 24} more" if len(labels) > 24 else ""
     return {"name": f"{number}: {' '.join(labels[:24])}{rest}", "attentions": attentions}
+
+
+def _rounded(weights: Float[Tensor, "L S"]) -> list[list[float]]:
+    """Returns a map with three digits, which is what a reader can tell apart."""
+    return [[round(weight, 3) for weight in row] for row in weights.tolist()]

@@ -19,7 +19,7 @@ LENGTH_TABLES = {
     "decoded_exact_match": "Exact match, decoded, by source length: worst seed (mean)",
     "token_accuracy": "Token accuracy by source length: worst seed (mean)",
     "alignment_hit_rate": "Hit rate of each run's best head by source length: worst seed (mean)",
-    "alignment_mass": "Its mass on the gold token by source length: worst seed (mean)",
+    "alignment_mass": "Mass of that head on the gold token by source length: worst seed (mean)",
     "alignment_oracle_head_mass": "Mass of whichever head has most on it, token by token: worst seed (mean)",
 }
 """What there is a table of, and its title."""
@@ -115,6 +115,26 @@ def table_of_groups(groups: Sequence[Group]) -> Table:
         for group in groups
     ]
     return Table(head, rows)
+
+
+def short_table(groups: Sequence[Group]) -> Table:
+    """Returns what a comparison comes to: a row a group, mean and worst seed of what matters most."""
+    head = [*groups[0].settings, "seeds", "exact match", "worst", "hit rate", "worst", "steps to 99 %"]
+    rows = [
+        [
+            *map(_as_typed, group.settings.values()),
+            str(len(group.runs)),
+            *_mean_and_worst(group.exact_match),
+            *_mean_and_worst(group.figures["test/alignment_hit_rate"]),
+            _when_solved(group.runs)[0],
+        ]
+        for group in groups
+    ]
+    return Table(head, rows)
+
+
+def _mean_and_worst(summary: Summary) -> tuple[str, str]:
+    return figure(summary.mean), figure(summary.worst)
 
 
 def table_of_lengths(groups: Sequence[Group], name: str) -> Table:

@@ -1,8 +1,9 @@
 """What a report says in words: on the page, and on the terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from attention_lab.evaluation.comparison import Group
 from attention_lab.evaluation.records import Interventions, Report, TaskRecord
 from attention_lab.report.tables import figure
 
@@ -30,6 +31,32 @@ def verdict(report: Report, longest: int) -> str:
     return " ".join(
         filter(None, (f"{done} right, to the last token.", _who_does_it(report), _how_far(report, longest)))
     )
+
+
+def comparison_verdict(groups: Sequence[Group]) -> str:
+    """Returns in a few sentences which kinds of run do the task, the best one and the worst one first and last.
+
+    Args:
+        groups: what is compared, the best first.
+    """
+    solved = [group for group in groups if (group.exact_match.worst or 0.0) >= _HOLDS]
+    best, worst = groups[0], groups[-1]
+    if len(groups) == 1:
+        return f"{best.label}: {_share(best.exact_match.mean or 0.0)} of the test sequences are right{_worst_of(best)}."
+    who = "All" if len(solved) == len(groups) else str(len(solved)) if solved else "None"
+    first = f"{who} of {len(groups)} kinds of run answer at least 99 % of the test sequences rightly, with every seed."
+    if len(solved) == len(groups):
+        return first
+    return (
+        f"{first} Best is {best.label}: {_share(best.exact_match.mean or 0.0)}{_worst_of(best)}. "
+        f"Last is {worst.label}: {_share(worst.exact_match.mean or 0.0)}{_worst_of(worst)}."
+    )
+
+
+def _worst_of(group: Group) -> str:
+    if len(group.runs) == 1:
+        return ""
+    return f", {_share(group.exact_match.worst or 0.0)} with the worst of {len(group.runs)} seeds"
 
 
 def _who_does_it(report: Report) -> str:

@@ -24,11 +24,11 @@ def run_name(task: str, overrides: Sequence[str], besides: Collection[str] = ())
     """
     given = [override.lstrip("+~").partition("=") for override in overrides]
     parts = [
-        "-".join(filter(None, (_plain(setting.rpartition(".")[2]), _plain(value))))
+        "-".join(filter(None, (plain_name(setting.rpartition(".")[2]), plain_name(value))))
         for setting, _, value in given
         if setting not in besides and not re.fullmatch(_NO_PART_OF_IT, setting)
     ]
-    name = _plain(task)
+    name = plain_name(task)
     for number, part in enumerate(parts):
         if len(name) + len(part) >= LONGEST:
             return f"{name}_and-{len(parts) - number}-more"
@@ -36,5 +36,6 @@ def run_name(task: str, overrides: Sequence[str], besides: Collection[str] = ())
     return name
 
 
-def _plain(text: str) -> str:
+def plain_name(text: str) -> str:
+    """Returns a text as a file name on any system, without what a shell or an address takes for something else."""
     return re.sub(r"[^A-Za-z0-9.+_-]+", "-", text).strip("-.")
