@@ -268,7 +268,10 @@ def test_the_verdict_says_whether_by_which_heads_and_how_far():
         "It holds up to 64 symbols, 4 times the longest of training, but not at 128."
     )
     nobody = replace(learned, interventions=replace(cuts, aligned=[]), length_curve=[])
-    assert "No head by itself looks where the tokens come from. Silencing the only one" in words.verdict(nobody, 16)
+    shared = "No head looks where nine tokens in ten come from (the best looks there for 75.0 %): heads share the work."
+    assert f"{shared} Silencing the only one leaves" in words.verdict(nobody, 16)
+    stood_in = replace(learned, heads=[HEAD, HEAD], interventions=replace(cuts, without_heads=Accuracy(0.999, 1.0)))
+    assert "Silencing it leaves 99.9 % right (others stand in for it), cutting" in words.verdict(stood_in, 16)
     almost = replace(
         learned, scores=replace(REPORT.scores, decoded_exact_match=0.9999), heads=[], length_curve=curve[1:2]
     )

@@ -61,6 +61,7 @@ function paint(canvas, rows, columns, weight, gold) {
 // A map a head, in rows of layers; `made` says what each is made of: an element with a canvas and a caption in it.
 function gallery(place, tag, layers, heads) {
   place.replaceChildren();
+  place.style.setProperty("--heads", heads);
   const made = [];
   for (let layer = 0; layer < layers; layer++) {
     for (let head = 0; head < heads; head++) {

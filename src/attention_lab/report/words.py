@@ -63,11 +63,17 @@ def _who_does_it(report: Report) -> str:
     if not report.heads:
         return "There is no attention from target to source."
     cuts, one = report.interventions, len(report.interventions.cut) == 1
-    who, whom = "No head by itself looks where the tokens come from", "the only one" if one else "all of them"
     if cuts.aligned:
         who = f"{len(cuts.aligned)} of {len(report.heads)} heads look{'s' if one else ''} where the tokens come from"
         whom = "it" if one else "them"
+    else:
+        best = report.scores.alignment_hit_rate
+        of_best = "" if best is None else f" (the best looks there for {_share(best)})"
+        who = f"No head looks where nine tokens in ten come from{of_best}: heads share the work"
+        whom = "the only one" if one else "all of them"
     left = f"Silencing {whom} leaves {_share(cuts.without_heads.exact_match)} right"
+    if cuts.without_heads.exact_match > _LEARNED and len(cuts.cut) < len(report.heads):
+        left += f" (others stand in for {whom})"
     if cuts.without_gold_edges is None or cuts.without_random_edges is None:
         return f"{who}. {left}."
     whose = "its" if one else "their"
