@@ -239,7 +239,15 @@ def test_lengths_are_positive(lengths: list[int]) -> None:
 
 def test_what_evaluation_takes() -> None:
     made = build(EvaluateSettings, {**EVALUATE, "batch_size": 1, "num_figures": 0, "trust": "mine"}, "")
-    assert made.model_dump() == {**EVALUATE, "batch_size": 1, "num_figures": 0, "trust": ["mine"]}
+    assert made.model_dump() == {**EVALUATE, "source": None, "batch_size": 1, "num_figures": 0, "trust": ["mine"]}
+
+
+@pytest.mark.parametrize(
+    ("typed", "sources"),
+    [("3 1", ["3 1"]), (7, ["7"]), ([3, 1], ["3 1"]), (["3 1", 4], ["3 1", "4"]), ([[3, 1], [4]], ["3 1", "4"])],
+)
+def test_sources_are_texts_however_they_are_typed(typed: object, sources: list[str]) -> None:
+    assert build(EvaluateSettings, {**EVALUATE, "source": typed}, "").source == sources
 
 
 @pytest.mark.parametrize(

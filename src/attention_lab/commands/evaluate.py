@@ -4,9 +4,11 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from attention_lab.commands.answer import answer_sources
 from attention_lab.commands.checkpoint import PARTS, map_checkpoint, measure, replay_of, write_checkpoint_page
 from attention_lab.commands.compare import compare_checkpoints
 from attention_lab.commands.terminal import parts_of_work, quiet_libraries
+from attention_lab.errors import SettingError
 from attention_lab.evaluation.examples import MappedExample
 from attention_lab.evaluation.length_curve import draw_lengths, refuse
 from attention_lab.evaluation.records import Report
@@ -44,10 +46,15 @@ def evaluate(settings: EvaluateSettings, run_dir: Path) -> None:
     flush_denormals()
     device = choose_device(settings.accelerator, "accelerator")
     files = find_checkpoints(settings.checkpoint)
+    if settings.source is not None and len(files) > 1:
+        raise SettingError("source", settings.source, f"is answered by one checkpoint, and there are {len(files)}")
     if len(files) > 1:
         compare_checkpoints(files, settings, run_dir, device)
         return
     trained = load_trained(files[0], settings.batch_size, settings.trust)
+    if settings.source is not None:
+        answer_sources(trained, files[0], settings.source, run_dir, device, settings.pdf)
+        return
     # Before anything is scored: a mistake should not cost the minutes of that.
     drawn, refused = draw_lengths(trained, settings)
     refuse(refused)

@@ -51,18 +51,22 @@ def map_examples(
     network: SequenceModel[Any], rows: SequenceRows, chosen: Sequence[int], device: torch.device
 ) -> list[MappedExample]:
     """Returns the attention for some rows, without those whose maps would not fit (`whole_map_fits`)."""
-    network.to(device)
     mapped: list[MappedExample] = []
     for row in chosen:
         example = rows[row]
         if not whole_map_fits(network, example):
             log.warning("No attention maps: even the shortest test sequence is too long to be mapped.")
             break
-        with evaluation_mode(network):
-            output = network(example.source.to(device), example.target.to(device), need_weights=True)
-        maps = {name: tuple(layer.float().cpu() for layer in layers) for name, layers in output.attention.items()}
-        mapped.append(MappedExample(example, maps, network.axes, {network.alignment_attention: network.frames}))
+        mapped.append(map_example(network, example, device))
     return mapped
+
+
+def map_example(network: SequenceModel[Any], example: Batch, device: torch.device) -> MappedExample:
+    """Returns the attention that a batch of one calls forth."""
+    with evaluation_mode(network.to(device)):
+        output = network(example.source.to(device), example.target.to(device), need_weights=True)
+    maps = {name: tuple(layer.float().cpu() for layer in layers) for name, layers in output.attention.items()}
+    return MappedExample(example, maps, network.axes, {network.alignment_attention: network.frames})
 
 
 def predict(

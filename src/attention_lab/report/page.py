@@ -15,9 +15,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 from torch import Tensor
 
+from attention_lab.evaluation.answering import Answer
 from attention_lab.evaluation.comparison import Group, best_first
 from attention_lab.evaluation.examples import MappedExample
 from attention_lab.evaluation.records import Report
+from attention_lab.metrics.alignment import Head
 from attention_lab.plotting.canvas import SERIES
 from attention_lab.plotting.curves import LINES, PANELS
 from attention_lab.plotting.heads import cuts_of
@@ -40,6 +42,13 @@ from attention_lab.report.tables import (
 from attention_lab.report.words import comparison_verdict, evidence, task_in_words, verdict
 from attention_lab.runs.files import write_text
 from attention_lab.tasks.vocabulary import token_labels
+
+_SCRIPTS = {
+    "report.html": ("glance.js", "report.js"),
+    "comparison.html": ("comparison.js",),
+    "answers.html": ("glance.js",),
+}
+"""What a page runs, after `page.js`."""
 
 _MOST_TOKENS = 64
 """Of a longer sequence, so many tokens are shown."""
@@ -100,6 +109,36 @@ def write_page(
         samples=samples,
         most_tokens=_MOST_TOKENS,
         config=yaml.safe_dump({"config": report.config, "environment": plain(report.environment)}),
+    )
+    write_text(page, path)
+
+
+def write_answers_page(
+    task: str, checkpoint: str, step: int, answers: Sequence[Answer], head: Head | None, path: Path
+) -> None:
+    """Writes `report.html` on sequences of one's own.
+
+    Args:
+        task: what the task is called.
+        checkpoint: the path of the checkpoint that answered.
+        step: after how many steps it was written.
+        answers: what it said.
+        head: the head to open with; None where there is none.
+        path: where to write.
+    """
+    mapped = [answer.mapped for answer in answers if answer.mapped is not None]
+    examples = [_viewed(number, example) for number, example in enumerate(mapped)]
+    data = {"examples": examples, "heads": [], "best": plain(head)}
+    right = sum(answer.right for answer in answers)
+    verdict = f"{right} of {len(answers)} answered rightly." if len(answers) > 1 else "Right." if right else "Wrong."
+    page = _render(
+        "answers.html",
+        f"{task}: sequences of one's own",
+        data,
+        verdict=verdict,
+        checkpoint=checkpoint,
+        step=step,
+        answers=answers,
     )
     write_text(page, path)
 
@@ -168,7 +207,7 @@ def _render(template: str, title: str, data: Mapping[str, object], plotly_beside
         plotly_beside: leave the drawing library in a file beside.
         parts: what else its template shows.
     """
-    script = _part("page.js") + _part(template.replace(".html", ".js"))
+    script = "".join(map(_part, ("page.js", *_SCRIPTS[template])))
     own = {"style": _part("style.css"), "script": script, "plotly": "" if plotly_beside else get_plotlyjs()}
     return _templates().get_template(template).render(title=title, data=data, **own, **parts)
 

@@ -1,6 +1,6 @@
 """Every setting of a run, with its type and what it may be. Light to import: nothing here needs torch or numpy."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -19,6 +19,18 @@ Natural = Annotated[int, Field(ge=0)]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 Accelerator = Literal["auto", "cpu", "gpu"]
 
+
+def _texts(given: object) -> object:
+    """Returns sequences as texts: a list of numbers is one sequence, a list of texts or of lists is several."""
+    if not isinstance(given, list):
+        return None if given is None else [str(given)]
+    listed = cast(list[object], given)
+    if listed and all(isinstance(each, int) for each in listed):
+        return [" ".join(map(str, listed))]
+    return [" ".join(map(str, cast(list[object], each))) if isinstance(each, list) else str(each) for each in listed]
+
+
+Sources = Annotated[list[str] | None, BeforeValidator(_texts)]
 Packages = Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)]
 """Names of packages; a single one needs no brackets."""
 
@@ -268,6 +280,8 @@ class EvaluateSettings(Section):
     Attributes:
         checkpoint: path of a checkpoint that `train.py` wrote, or a pattern like `runs/*/checkpoints/best.ckpt`, or a
             list of those, or `latest`; several checkpoints are compared.
+        source: sequences of one's own, symbols with spaces between: `3 1 4`, or a list of such texts. Where there are
+            some, they are answered, and nothing is scored.
         accelerator: `auto` takes a GPU if there is one.
         batch_size: sequences a batch, null for as many as in training; no figure depends on it beyond rounding.
         num_figures: test sequences to draw attention maps of.
@@ -281,6 +295,7 @@ class EvaluateSettings(Section):
     """
 
     checkpoint: str | list[str]
+    source: Sources = None
     accelerator: Accelerator
     batch_size: Count | None
     num_figures: Natural
@@ -294,4 +309,6 @@ class EvaluateSettings(Section):
     def _check(self) -> "EvaluateSettings":
         if not self.checkpoint:
             raise SettingError("checkpoint", self.checkpoint, "names no file")
+        if self.source == []:
+            raise SettingError("source", self.source, "holds no sequence; write one, as in source='3 1 4'")
         return self

@@ -1,0 +1,151 @@
+"""Sequences of one's own: what a network answers, whether that is right, and where it looked meanwhile."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from PIL.Image import Image
+
+from attention_lab.data.batches import NOWHERE, Batch
+from attention_lab.errors import SettingError
+from attention_lab.evaluation.examples import MappedExample, map_example
+from attention_lab.evaluation.scoring import whole_map_fits
+from attention_lab.metrics.alignment import Head
+from attention_lab.models.inference import evaluation_mode, greedy_decode
+from attention_lab.models.model import AttentionMaps
+from attention_lab.plotting.attention_grid import AttentionGrid
+from attention_lab.plotting.labels import map_view
+from attention_lab.runs.trained import Trained
+from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, token_labels
+
+_MORE = 8
+"""So many tokens beyond the right answer are decoded, for one that does not end in time."""
+
+
+class Answer(NamedTuple):
+    """What a network says to one source.
+
+    Attributes:
+        batch: the source, what was predicted (as labels, and as the target that was read), and where each predicted
+            token should come from; a batch of one, on the CPU.
+        expected: the labels of what the task asks for, EOS included.
+        mapped: the attention while it was decoded; None where a map would not fit into memory, or there is none.
+    """
+
+    batch: Batch
+    expected: list[str]
+    mapped: MappedExample | None
+
+    @property
+    def source(self) -> list[str]:
+        """The labels of the source, EOS included."""
+        return token_labels(self.batch.source[0].tolist())
+
+    @property
+    def predicted(self) -> list[str]:
+        """The labels of what the network said, EOS included if it came to an end."""
+        return token_labels(self.batch.labels[0].tolist())
+
+    @property
+    def maps(self) -> AttentionMaps:
+        """The attention under its address: `maps[attention][layer][0, head]` has shape (queries, keys)."""
+        return {} if self.mapped is None else self.mapped.maps
+
+    def draw(self, attention: str, layer: int = 0) -> Image:
+        """Returns a picture of all heads of a layer, with tokens on both axes; a notebook shows it as it is.
+
+        Raises:
+            KeyError: there is no map of that attention.
+        """
+        if self.mapped is None or attention not in self.maps:
+            raise KeyError(f"no map of {attention!r}; there are {', '.join(self.maps) or 'none'}")
+        frames = self.mapped.frames.get(attention, ())
+        view = map_view(attention, layer, self.mapped.axes[attention], self.batch, frames)
+        shown = view.of(self.maps[attention][layer][0])
+        return AttentionGrid(view.labels, len(shown)).paint(shown)
+
+    @property
+    def right(self) -> bool:
+        """Whether that is what the task asks for, to the last token."""
+        return self.predicted == self.expected
+
+
+class Look(NamedTuple):
+    """Where a head looked when a token was predicted: at which source token (from 0), and with which weight."""
+
+    place: int
+    weight: float
+
+
+def answer(trained: Trained, symbols: Sequence[int], device: torch.device) -> Answer:
+    """Lets a network answer one source.
+
+    Args:
+        trained: the checkpoint.
+        symbols: the source, as symbols from 0.
+        device: where to run.
+
+    Raises:
+        SettingError: the source is empty, longer than the network has positions for, too short for the task, or holds
+            what is no symbol.
+    """
+    network, task = trained.network.to(device), trained.task
+    _check(trained, symbols)
+    tokens = torch.tensor([[symbol + FIRST_SYMBOL for symbol in symbols]])
+    alignment = torch.from_numpy(task.alignment(tokens.numpy()).copy())
+    expected = [*tokens[0][alignment[0]].tolist(), EOS]
+    source = torch.cat([tokens, torch.tensor([[EOS]])], dim=1)
+    most = min(len(expected) + _MORE, network.max_length)
+    if network.target_within_source:
+        most = min(most, source.size(1))
+    with evaluation_mode(network):
+        labels = greedy_decode(network, source.to(device), most).cpu()
+    # What decoding has read: its own tokens, one place later.
+    target = torch.cat([torch.tensor([[BOS]]), labels[:, :-1]], dim=1)
+    gold = torch.full_like(labels, NOWHERE)
+    known = min(labels.size(1), alignment.size(1))
+    gold[:, :known] = alignment[:, :known]
+    batch = Batch(source, target, labels, gold)
+    fits = bool(network.axes) and whole_map_fits(network, batch)
+    return Answer(batch, token_labels(expected), map_example(network, batch, device) if fits else None)
+
+
+def looks(answered: Answer, trained: Trained, head: Head) -> list[Look]:
+    """Returns where one head looked most for each predicted token; nothing where there is no map."""
+    if answered.mapped is None or head.attention not in answered.mapped.maps:
+        return []
+    targets, sources = answered.batch.labels.size(1), answered.batch.source.size(1)
+    maps = trained.network.alignment_maps(answered.mapped.maps, targets, sources)
+    weights, places = maps[head.layer][0, head.head].max(dim=-1)
+    return [Look(int(place), float(weight)) for place, weight in zip(places, weights, strict=True)]
+
+
+def read_symbols(text: str) -> list[int]:
+    """Returns the symbols of a source that is written as numbers between spaces or commas.
+
+    Raises:
+        SettingError: something in it is no number.
+    """
+    words = text.replace(",", " ").split()
+    for word in words:
+        if not (word.isascii() and word.isdigit()) or len(word) > 9:
+            raise SettingError("source", text, f"holds {word}, which is no symbol; write numbers, as in '3 1 4'")
+    return [int(word) for word in words]
+
+
+def _check(trained: Trained, symbols: Sequence[int]) -> None:
+    written, data = " ".join(map(str, symbols)), trained.settings.data
+    if not symbols:
+        raise SettingError("source", written, "is empty; write the symbols with spaces between, as in '3 1 4'")
+    unknown = [symbol for symbol in symbols if not 0 <= symbol < data.vocab_size]
+    if unknown:
+        reason = f"holds {unknown[0]}; this network knows the symbols 0 to {data.vocab_size - 1}"
+        raise SettingError("source", written, reason)
+    short = f"{written[:40]} ..." if len(written) > 44 else written
+    if len(symbols) < trained.task.min_length:
+        reason = f"is too short for {trained.task.name}, which takes at least {trained.task.min_length} symbols"
+        raise SettingError("source", short, reason)
+    longest = trained.task.longest(len(symbols)) + 1 if len(symbols) < trained.network.max_length else len(symbols) + 1
+    if longest > trained.network.max_length:
+        reason = f"needs {longest} positions, its end among them; this network has {trained.network.max_length}"
+        raise SettingError("source", short, reason)
