@@ -6,9 +6,16 @@ from typing import Any
 import pytest
 from scipy.stats import t as student
 
-from attention_lab.evaluation.comparison import Run, group_runs, over_seeds, student_quantile
+from attention_lab.evaluation.comparison import Run, best_first, group_runs, over_seeds, student_quantile
 from attention_lab.evaluation.records import LengthRecord, Scores
-from attention_lab.report.tables import as_markdown, rows_of_groups, rows_of_runs, table_of_groups, table_of_lengths
+from attention_lab.report.tables import (
+    as_markdown,
+    rows_of_groups,
+    rows_of_runs,
+    short_table,
+    table_of_groups,
+    table_of_lengths,
+)
 from attention_lab.runs.checkpoint import Solved
 from attention_lab.settings.flat import flat_settings
 
@@ -128,6 +135,29 @@ def test_where_nothing_differs_there_is_one_group():
     assert group.length_curve[1].figures["token_accuracy"] == pytest.approx(
         over_seeds("token_accuracy", [0.125, 0.375])
     )
+
+
+def test_a_group_is_called_by_few_of_the_settings_that_differ_the_best_first():
+    def named(number: int, **settings: object) -> Run:
+        return replace(run(0, number / 8), settings=settings)
+
+    groups, _ = group_runs(
+        [
+            named(2, task="copy", base=1, range=8, rate=0.1),
+            named(5, task="copy", base=2, range=8, rate=0.2),
+            named(3, task="sort", base=1, range=4, rate=0.1),
+            named(7, task="sort", base=2, range=4, rate=0.2),
+        ]
+    )
+    assert {group.label for group in groups} == {
+        "task=copy, base=1",
+        "task=copy, base=2",
+        "task=sort, base=1",
+        "task=sort, base=2",
+    }
+    assert all(set(group.settings) == {"task", "base", "range", "rate"} for group in groups)
+    assert [group.exact_match.mean for group in best_first(groups)] == [7 / 8, 5 / 8, 3 / 8, 2 / 8]
+    assert short_table(groups).head[:2] == ["task", "base"]
 
 
 def test_of_copies_the_last_is_kept():

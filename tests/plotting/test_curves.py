@@ -24,7 +24,7 @@ def test_a_single_length_can_be_drawn(tmp_path):
 
 def group(setting: str, *lengths: int) -> Group:
     figures = dict.fromkeys(PANELS, Summary(0.5, 0.25, None, None))
-    return Group({"task": setting}, [], {}, [LengthSummary(length, figures) for length in lengths])
+    return Group({"task": setting}, ["task"], [], {}, [LengthSummary(length, figures) for length in lengths])
 
 
 def test_groups_are_compared_at_the_lengths_that_each_has(tmp_path):

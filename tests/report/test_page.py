@@ -299,6 +299,12 @@ def drawn(page: Path, width: int) -> list[str]:
     return labels
 
 
+DRAWN = """
+  const drawn = [...document.querySelectorAll(".js-plotly-plot")].map((chart) => chart.id);
+  if (drawn.join() !== wanted.join()) throw new Error("drawn: " + drawn);
+  if (!document.body.textContent.includes("No attention was mapped.")) throw new Error("no word of it");
+"""
+
 WIDTHS = [360, *(pytest.param(width, marks=pytest.mark.slow) for width in (390, 768, 1400, 3840))]
 
 
@@ -364,6 +370,16 @@ def test_every_control_of_a_report_works(page):
         ["step 20: exact match 1.000", "Play", dark],
         ["open", True],
     ]
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_a_network_without_attention_has_a_page_as_well(tmp_path):
+    nothing = MappedExample(EXAMPLE, {}, {}, {})
+    report = replace(REPORT, heads=[], best_head=None, baselines=Baselines(None, None))
+    write_page(report, "reverse", (1, 16), [nothing], [], tmp_path / "report.html")
+    seen = opened(tmp_path / "report.html", "const wanted = ['curve']; " + DRAWN + AXE, 390, axe())
+    assert seen == {"found": [], "errors": []}
 
 
 @needs_chromium

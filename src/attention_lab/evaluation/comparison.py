@@ -80,13 +80,15 @@ class Group:
     """Runs that differ in nothing but the seed.
 
     Attributes:
-        settings: what tells this group from the others.
+        settings: all that this group and the others do not have in common.
+        named_by: those of these settings that are enough to tell it from the others.
         runs: its members.
         figures: each test figure over the seeds.
         length_curve: a summary a length.
     """
 
     settings: Mapping[str, object]
+    named_by: Sequence[str]
     runs: Sequence[Run]
     figures: Mapping[str, Summary]
     length_curve: Sequence[LengthSummary]
@@ -94,7 +96,7 @@ class Group:
     @property
     def label(self) -> str:
         """The group in a few words."""
-        return ", ".join(f"{name}={as_written(value)}" for name, value in self.settings.items()) or "all runs"
+        return ", ".join(f"{name}={as_written(self.settings[name])}" for name in self.named_by) or "all runs"
 
     @property
     def exact_match(self) -> Summary:
@@ -136,13 +138,26 @@ def group_runs(runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
         if earlier is not None:
             copies.append(runs[earlier])
         group[runs[number].seed] = number
+    numbers = [list(group.values()) for group in members.values()]
+    differing = [{name: settings[each[0]].get(name) for name in varied} for each in numbers]
+    named_by = _enough(varied, differing)
     groups = [
-        _summed_up(
-            {name: settings[numbers[0]].get(name) for name in varied}, [runs[number] for number in sorted(numbers)]
-        )
-        for numbers in (list(group.values()) for group in members.values())
+        _summed_up(own, named_by, [runs[number] for number in sorted(each)])
+        for own, each in zip(differing, numbers, strict=True)
     ]
     return sorted(groups, key=lambda group: [_rank(value) for value in group.settings.values()]), copies
+
+
+def _enough(names: Sequence[str], groups: Sequence[Mapping[str, object]]) -> list[str]:
+    """Returns few of the settings that tell all groups apart: one by one that which tells most of them apart."""
+
+    def told_apart(chosen: Sequence[str]) -> int:
+        return len({_key([group[name] for name in chosen]) for group in groups})
+
+    chosen: list[str] = []
+    while told_apart(chosen) < len(groups):
+        chosen.append(max((name for name in names if name not in chosen), key=lambda name: told_apart([*chosen, name])))
+    return [name for name in names if name in chosen]
 
 
 def _follows(name: str, settings: Sequence[Mapping[str, object]]) -> bool:
@@ -220,7 +235,7 @@ def student_quantile(freedom: int) -> float:
     return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
-def _summed_up(settings: Mapping[str, object], runs: Sequence[Run]) -> Group:
+def _summed_up(settings: Mapping[str, object], named_by: Sequence[str], runs: Sequence[Run]) -> Group:
     scored = [run.scores.figures() for run in runs]
     figures = {name: over_seeds(name, [each[name] for each in scored]) for name in scored[0]}
     by_length: dict[int, list[dict[str, float | None]]] = {}
@@ -231,4 +246,4 @@ def _summed_up(settings: Mapping[str, object], runs: Sequence[Run]) -> Group:
         LengthSummary(length, {name: over_seeds(name, [each[name] for each in records]) for name in records[0]})
         for length, records in by_length.items()
     ]
-    return Group(settings, runs, figures, curve)
+    return Group(settings, named_by, runs, figures, curve)

@@ -15,7 +15,7 @@ function overLengths(name, title) {
   const lengths = [...new Set(groups.flatMap((group) => group.records.map((record) => record.length)))];
   draw("chart", title + ", by source length, mean: " + groups.map((group) => group.label + ": " +
        group.records.map((record) => record.length + " " + (record[name].mean ?? "none")).join(", ")).join("; "), traces, {
-    height: 380, margin: {t: 10, r: 10}, hovermode: "closest", legend: {orientation: "h", y: -0.25},
+    height: 360 + 14 * groups.length, margin: {t: 10, r: 10}, hovermode: "closest", legend: below,
     xaxis: axis({type: "log", title: {text: "source length (symbols)"}, tickvals: lengths}),
     yaxis: axis({range: [-0.03, 1.05], title: {text: title}}), shapes: shaded(data.trained),
   });

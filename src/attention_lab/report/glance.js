@@ -125,6 +125,7 @@ if (data.examples.length) {
   showAll();
   for (const name of ["example", "attention"]) pick(name).addEventListener("change", showAll);
 } else {
-  pick("shown").textContent = "No example was mapped.";
+  const nothing = Object.assign(document.createElement("p"), {textContent: "No attention was mapped.", className: "note"});
+  pick("maps").replaceChildren(nothing);
 }
 

@@ -25,6 +25,8 @@ addEventListener("afterprint", () => drawnAnew(ink()));
 // Plotly takes some tags in its labels for markup.
 const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
 const listed = (pairs) => pairs.map(([name, value]) => name + " " + (value === null ? "none" : value.toFixed(3))).join(", ");
+// At the foot of a chart, however many lines it takes.
+const below = {orientation: "h", yref: "container", yanchor: "bottom", y: 0};
 const shaded = (lengths) => (lengths ? [{
   type: "rect", xref: "x", yref: "paper", x0: lengths[0], x1: lengths[1], y0: 0, y1: 1,
   fillcolor: "#8882", line: {width: 0}, layer: "below",

@@ -87,7 +87,7 @@ def write_page(
         "shown": ("decoded_exact_match", "token_accuracy", "alignment_mass"),
         "trained": trained,
         "best": plain(report.best_head),
-        "examples": [_viewed(number, example) for number, example in enumerate(mapped)],
+        "examples": _viewed(mapped),
     }
     page = _render(
         "report.html",
@@ -127,8 +127,7 @@ def write_answers_page(
         path: where to write.
     """
     mapped = [answer.mapped for answer in answers if answer.mapped is not None]
-    examples = [_viewed(number, example) for number, example in enumerate(mapped)]
-    data = {"examples": examples, "heads": [], "best": plain(head)}
+    data = {"examples": _viewed(mapped), "heads": [], "best": plain(head)}
     right = sum(answer.right for answer in answers)
     verdict = f"{right} of {len(answers)} answered rightly." if len(answers) > 1 else "Right." if right else "Wrong."
     page = _render(
@@ -228,8 +227,12 @@ def _templates() -> Environment:
     return templates
 
 
-def _viewed(number: int, mapped: MappedExample) -> dict[str, object]:
-    """Returns an example's maps as the viewer wants them."""
+def _viewed(examples: Sequence[MappedExample]) -> list[dict[str, object]]:
+    """Returns the maps of all examples that have some, as the viewer wants them."""
+    return [_one_viewed(number, example) for number, example in enumerate(examples) if example.maps]
+
+
+def _one_viewed(number: int, mapped: MappedExample) -> dict[str, object]:
     attentions: list[dict[str, object]] = []
     for name, layers in mapped.maps.items():
         view = map_view(name, 0, mapped.axes[name], mapped.example, mapped.frames.get(name, ()))

@@ -4,7 +4,7 @@
 
 const margin = {t: 10, b: 60, r: 10};
 
-if (data.heads.length) {
+function drawHeads() {
   const names = data.heads.map((head) => `${head.layer}.${head.head}`);
   const series = {
     hit_rate: ["hit rate", "#1971c2"], mass: ["mass", "#74c0fc"],
@@ -17,36 +17,39 @@ if (data.heads.length) {
       type: "bar", name: label, x: names, y: data.heads.map((head) => head[name]), marker: {color: colour},
       hovertemplate: "head %{x}: " + label + " %{y:.3f}<extra></extra>",
     })), {
-      height: 300, margin, barmode: "group", legend: {orientation: "h", y: -0.3},
+      height: 300, margin, barmode: "group", legend: below,
       xaxis: axis({type: "category", title: {text: "layer.head"}}), yaxis: axis({range: [0, 1.05]}),
     });
   pick("single").on("plotly_click", (clicked) => {
     const head = data.heads[clicked.points[0].pointNumber];
-    const place = data.examples[pick("example").value]?.attentions.findIndex((each) => each.name === head.attention) ?? -1;
+    if (!data.examples.length) return;
+    const place = data.examples[pick("example").value].attentions.findIndex((each) => each.name === head.attention);
     if (place < 0) return;
     pick("attention").value = place;
     chosen = {layer: head.layer, head: head.head};
     showAll();
     pick("glance").scrollIntoView();
   });
-} else {
-  pick("single").remove();
+  drawInterventions();
 }
 
-draw("cuts", "Exact match: " + listed(data.cuts.map((cut) => [cut.name.replace("<br>", " "), cut.exact_match])), [{
-  type: "bar", x: data.cuts.map((cut) => cut.name), y: data.cuts.map((cut) => cut.exact_match),
-  text: data.cuts.map((cut) => cut.exact_match.toFixed(3)), textposition: "outside", cliponaxis: false,
-  marker: {color: "#4dabf7"}, hovertemplate: "%{x}: %{y:.3f}<extra></extra>",
-}], {height: 280, margin, xaxis: axis(), yaxis: axis({title: {text: "exact match"}, range: [0, 1.12]})});
+function drawInterventions() {
+  draw("cuts", "Exact match: " + listed(data.cuts.map((cut) => [cut.name.replace("<br>", " "), cut.exact_match])), [{
+    type: "bar", x: data.cuts.map((cut) => cut.name), y: data.cuts.map((cut) => cut.exact_match),
+    text: data.cuts.map((cut) => cut.exact_match.toFixed(3)), textposition: "outside", cliponaxis: false,
+    marker: {color: "#4dabf7"}, hovertemplate: "%{x}: %{y:.3f}<extra></extra>",
+  }], {height: 280, margin, xaxis: axis(), yaxis: axis({title: {text: "exact match"}, range: [0, 1.12]})});
 
-draw("together", "Exact match by heads silenced: " +
-     listed(data.together.map((record) => [record.silenced, record.exact_match])),
-  ["exact_match", "token_accuracy"].map((name) => ({
-    name: name.replace("_", " "), x: data.together.map((record) => record.silenced),
-    y: data.together.map((record) => record[name]), mode: "lines+markers",
-    hovertemplate: "%{x} silenced: " + name.replace("_", " ") + " %{y:.3f}<extra></extra>",
-  })), {height: 280, margin, legend: {x: 0.02, y: 0.05}, yaxis: axis({range: [-0.03, 1.08]}),
-        xaxis: axis({title: {text: "heads silenced together, best aligned first"}, dtick: data.together.length > 20 ? null : 1})});
+  draw("together", "Exact match by heads silenced: " +
+       listed(data.together.map((record) => [record.silenced, record.exact_match])),
+    ["exact_match", "token_accuracy"].map((name) => ({
+      name: name.replace("_", " "), x: data.together.map((record) => record.silenced),
+      y: data.together.map((record) => record[name]), mode: "lines+markers",
+      hovertemplate: "%{x} silenced: " + name.replace("_", " ") + " %{y:.3f}<extra></extra>",
+    })), {height: 280, margin, legend: {x: 0.02, y: 0.05}, yaxis: axis({range: [-0.03, 1.08]}),
+          xaxis: axis({title: {text: "heads silenced together, best aligned first"}, dtick: data.together.length > 20 ? null : 1})});
+}
+if (data.heads.length) drawHeads();
 
 // ---- How the alignment formed.
 
@@ -112,7 +115,7 @@ draw("curve", "Exact match, decoded, by source length: " +
     mode: "lines+markers", visible: data.shown.includes(name) ? true : "legendonly",
     hovertemplate: "length %{x}: " + label + " %{y:.3f}<extra></extra>",
   })), {
-    height: 400, margin: {t: 10, r: 10}, legend: {orientation: "h", y: -0.25}, yaxis: axis({range: [-0.03, 1.05]}),
+    height: 400, margin: {t: 10, r: 10}, legend: below, yaxis: axis({range: [-0.03, 1.05]}),
     xaxis: axis({type: "log", title: {text: "source length (symbols)"}, tickvals: data.curve.map((record) => record.length)}),
     shapes: shaded(data.trained),
   });

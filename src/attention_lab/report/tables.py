@@ -118,11 +118,15 @@ def table_of_groups(groups: Sequence[Group]) -> Table:
 
 
 def short_table(groups: Sequence[Group]) -> Table:
-    """Returns what a comparison comes to: a row a group, mean and worst seed of what matters most."""
-    head = [*groups[0].settings, "seeds", "exact match", "worst", "hit rate", "worst", "steps to 99 %"]
+    """Returns what a comparison comes to: a row a group, mean and worst seed of what matters most.
+
+    Of the settings that differ it has only as many as tell the groups apart.
+    """
+    named_by = groups[0].named_by
+    head = [*named_by, "seeds", "exact match", "worst", "hit rate", "worst", "steps to 99 %"]
     rows = [
         [
-            *map(_as_typed, group.settings.values()),
+            *(_as_typed(group.settings[name]) for name in named_by),
             str(len(group.runs)),
             *_mean_and_worst(group.exact_match),
             *_mean_and_worst(group.figures["test/alignment_hit_rate"]),
