@@ -1,6 +1,7 @@
 """Whole runs: train, look at what was left, evaluate, compare."""
 
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -172,7 +173,8 @@ def test_a_mixture_is_scored_task_by_task(command: Command, capsys):
     assert weighted == pytest.approx(64 * report["test/exact_match"], abs=1e-5)
     assert all(len(task["heads"]) == 4 for task in report["tasks"])
     figures = {file.name for file in Path("results/figures").iterdir()}
-    assert figures == {f"{name}.{kind}" for name in ("heads", "length_curve") for kind in ("png", "pdf")}
+    drawn = {f"{name}.{kind}" for name in ("heads", "length_curve") for kind in ("png", "pdf")}
+    assert figures == {*drawn, "replay.webp"}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +227,15 @@ def test_a_sweep_is_compared_from_one_pattern(command: Command, capsys):
     assert [[run["seed"] for run in group["runs"]] for group in report["groups"]] == [[0, 1], [0, 1]]
     assert len(Path("results/comparison.csv").read_text().splitlines()) == 1 + 2
     assert len(Path("results/runs.csv").read_text().splitlines()) == 1 + 4
-    assert Path("results/comparison.md").read_text() in said.out
+    assert "| task | seeds | exact match | worst |" in said.out
+    assert "| reverse | 2 |" in Path("results/comparison.md").read_text()
+    links = re.findall(r'href="(reports/[^"]+)"', Path("results/report.html").read_text())
+    assert len(links) == 4
+    for link in links:
+        page = Path("results", link).read_text()
+        assert 'src="plotly.js"' in page
+        assert '"together": [' in page
+    assert Path("results/reports/plotly.js").stat().st_size > 10**6
     assert Path("results/figures/comparison.png").stat().st_size > 10_000
     assert "4 checkpoints compared" in Path("results/report.html").read_text()
     # A mistake is told before anything is scored, with the file that it is about.

@@ -1,7 +1,4 @@
-"""What somebody adds is one module and one YAML file each, whatever they are called, and a file may name it if trusted.
-
-Callbacks have no group of configs yet, so none is made here.
-"""
+"""What somebody adds is one module and one YAML file each, whatever they are called; a file may name it if trusted."""
 
 import re
 import sys
@@ -44,11 +41,33 @@ from attention_lab.models.encoder_decoder import EncoderDecoder
 class Twin(EncoderDecoder):
     pass
 """,
+    "odd_five": """
+from lightning.pytorch import Callback
+
+class Counter(Callback):
+    def __init__(self, say: str, every: int = 1) -> None:
+        self.say, self.every, self.steps = say, every, 0
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.steps += self.every
+        print(self.say, self.steps)
+
+    def state_dict(self):
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state_dict):
+        self.steps = state_dict["steps"]
+
+class Unkept(Callback):
+    def state_dict(self):
+        return {"inside": [{"lock": object()}]}
+""",
 }
 YAML = {
     "task/exchange": "_target_: PACKAGE.odd_one.Swap\nshift: 2\n",
     "attention/shouting": "_target_: PACKAGE.odd_two.Louder\nloudness: 3\n",
     "position/short": "_target_: PACKAGE.odd_three.Fewer\nmax_len: 40\n",
+    "callbacks/counting": "defaults: [default]\ncounter:\n  _target_: PACKAGE.odd_five.Counter\n  say: counted\n",
     "model/double": "_target_: PACKAGE.odd_four.Twin\nd_model: 16\nnum_heads: 2\nd_ff: 16\n",
 }
 SMALL = (
@@ -156,3 +175,69 @@ def test_a_class_of_ones_own_has_to_be_of_the_right_kind(
     setting = setting.replace("PACKAGE", package)
     assert command("train.py", *SMALL, setting) == 2
     assert f"error: {setting} is not a {kind}" in capsys.readouterr().err
+
+
+def test_ones_own_callback_runs_beside_the_others_and_goes_on(
+    package: str, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = (f"+callbacks.mine._target_={package}.odd_five.Counter", "+callbacks.mine.say=counted")
+    assert command("train.py", *SMALL, *typed, "+callbacks.mine.every=10", "hydra.run.dir=run") == 0
+    assert "counted 10\ncounted 20\n" in capsys.readouterr().out
+    assert config_of("run")["callbacks"] == {
+        "attention_maps": False,
+        "num_samples": 8,
+        "mine": {"_target_": f"{package}.odd_five.Counter", "say": "counted", "every": 10},
+    }
+    # The config of a run that goes on comes out of a file.
+    forget(package)
+    assert command("train.py", "resume=run", "trainer.max_steps=4") == 2
+    assert f"callbacks.mine._target_={package}.odd_five.Counter is not a Callback" in capsys.readouterr().err
+    assert not [module for module in sys.modules if module.startswith(package)]
+    assert command("train.py", "resume=run", "trainer.max_steps=4", f"trust={package}") == 0
+    assert "counted 30\ncounted 40\n" in capsys.readouterr().out
+    # Whoever evaluates has no use for it.
+    forget(package)
+    assert command("evaluate.py", "checkpoint=run/checkpoints/best.ckpt", "lengths=[]", "num_figures=0") == 0
+    assert not [module for module in sys.modules if module.startswith(package)]
+
+
+@pytest.mark.slow
+def test_callbacks_may_be_a_file_of_configs_and_lightnings_own(
+    package: str, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("train.py", "--config-dir", "own", *SMALL, "callbacks=counting", "hydra.run.dir=run") == 0
+    assert "counted 1\ncounted 2\n" in capsys.readouterr().out
+    assert package in str(config_of("run")["callbacks"])
+    own = "+callbacks.rate._target_=lightning.pytorch.callbacks.LearningRateMonitor"
+    assert command("train.py", *SMALL, own, "+callbacks.rate.logging_interval=step", "hydra.run.dir=rate") == 0
+    assert command("train.py", *SMALL[:-1], "callbacks=none", "hydra.run.dir=bare") == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("+callbacks.mine._target_=PACKAGE.odd_five.Missing", "is not a Callback: PACKAGE.odd_five has no Missing"),
+        (
+            "+callbacks.mine._target_=PACKAGE.odd_one.Swap",
+            "callbacks.mine._target_=PACKAGE.odd_one.Swap is not a Callback",
+        ),
+        ("+callbacks.mine._target_=nowhere.Mine", "is not a Callback: there is no module nowhere"),
+        ("+callbacks.mine={_target_: PACKAGE.odd_five.Counter}", "callbacks.mine.say is missing"),
+        (
+            "+callbacks.mine={_target_: PACKAGE.odd_five.Counter, say: a, evry: 3}",
+            "did you mean callbacks.mine.every or",
+        ),
+        ("+callbacks.mine={_target_: PACKAGE.odd_five.Counter, say: 3}", "callbacks.mine.say=3 is not text"),
+        pytest.param("+callbacks.mine=3", "callbacks.mine=3 is not a setting", marks=pytest.mark.slow),
+        ("+callbacks.num_sampels=3", "did you mean callbacks.num_samples?"),
+        ("+callbacks.mine.say=3", "callbacks.mine.say=3 is not a setting"),
+        ("+callbacks.mine._target_=PACKAGE.odd_five.Unkept", "keeps a builtins.object in its state"),
+    ],
+)
+def test_a_callback_that_cannot_be_is_one_line(
+    package: str, command: Command, capsys: pytest.CaptureFixture[str], typed: str, why: str
+) -> None:
+    assert command("train.py", *SMALL, typed.replace("PACKAGE", package), "hydra.run.dir=run") == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+    assert why.replace("PACKAGE", package) in line
+    assert not list(Path("run").glob("checkpoints/*.ckpt"))

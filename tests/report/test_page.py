@@ -383,6 +383,7 @@ def test_a_network_without_attention_has_a_page_as_well(tmp_path):
 
 
 @needs_chromium
+@pytest.mark.slow
 def test_every_control_of_a_comparison_works(comparison):
     seen = opened(
         comparison,

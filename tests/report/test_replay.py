@@ -66,6 +66,7 @@ def data_of(page: Path) -> Any:
     return json.loads(block[1])
 
 
+@pytest.mark.slow
 def test_a_run_is_replayed_and_a_lone_checkpoint_is_not(command: Command, trained: Training):
     shutil.copytree(trained("experiment=smoke", "trainer=cpu"), "run")
     quick = ("lengths=[]", "num_figures=1")

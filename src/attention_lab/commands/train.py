@@ -14,7 +14,7 @@ from attention_lab.callbacks.history import AlignmentHistory
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.commands.terminal import quiet_libraries
-from attention_lab.composition.build import build_data, build_run
+from attention_lab.composition.build import build_callbacks, build_data, build_run
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import Interrupted, SettingError
@@ -230,6 +230,7 @@ def _callbacks(
         maps,
         monitor and AlignmentHistory(run_dir, monitor, maps),
         SamplePredictions(rows.__getitems__(samples)) if samples else None,
+        *build_callbacks(shows, settings.trusted),
     ]
     return [callback for callback in callbacks if callback is not None]
 

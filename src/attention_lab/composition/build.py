@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
+from lightning.pytorch import Callback
 
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.composition.compatibility import check_parts, check_sampling, check_sequences, told_of_the_task
@@ -21,6 +22,7 @@ from attention_lab.positions.sampling import PositionSampling
 from attention_lab.settings.checking import build, factory, settings_of
 from attention_lab.settings.schema import (
     COUNTED,
+    CallbackSettings,
     Component,
     Config,
     DataSettings,
@@ -140,6 +142,18 @@ def build_data(
         for split in splits:
             module.rows(split)
     return module
+
+
+def build_callbacks(settings: CallbackSettings, trust: Trust = ()) -> list[Callback]:
+    """Builds the user's own callbacks, in the order in which they were named.
+
+    Raises:
+        SettingError: one of them is no callback of Lightning's, is not trusted, or refuses its settings.
+    """
+    return [
+        build(_class(component, Callback, f"callbacks.{name}", trust), _own_settings(component), f"callbacks.{name}")
+        for name, component in settings.own.items()
+    ]
 
 
 def build_network(

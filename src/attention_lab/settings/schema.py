@@ -1,11 +1,12 @@
 """Every setting of a run, with its type and what it may be. Light to import: nothing here needs torch or numpy."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from attention_lab.errors import SettingError
-from attention_lab.settings.checking import Section
+from attention_lab.settings.checking import STRICT, Section, unknown
 from attention_lab.settings.plain import check_plain
 
 Config = dict[str, Any]
@@ -188,15 +189,32 @@ class EarlyStoppingSettings(Section):
 
 
 class CallbackSettings(Section):
-    """What every validation shows in TensorBoard besides scalars.
+    """What every validation shows in TensorBoard besides scalars, and callbacks of the user's own.
 
     Attributes:
         attention_maps: draw the attention of one validation example.
         num_samples: sample predictions to show; 0 shows none.
     """
 
+    model_config = STRICT | ConfigDict(extra="allow")
+
     attention_maps: bool
     num_samples: Natural
+
+    @property
+    def own(self) -> Mapping[str, Component]:
+        """The user's own callbacks, each under the name that it was given: its class and its settings."""
+        return self.model_extra or {}
+
+    @model_validator(mode="after")
+    def _check_own(self) -> "CallbackSettings":
+        given: Mapping[str, object] = self.model_extra or {}
+        for name, component in given.items():
+            if not isinstance(component, dict) or "_target_" not in component:
+                known = [f"callbacks.{each}" for each in type(self).model_fields]
+                error = unknown(f"callbacks.{name}", component, known)
+                raise SettingError(error.setting.removeprefix("callbacks."), error.value, error.reason)
+        return self
 
 
 class TrainedSettings(Section):

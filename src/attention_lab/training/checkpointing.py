@@ -6,7 +6,9 @@ from typing import Any, Literal
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
+from torch import Tensor
 
+from attention_lab.errors import SettingError
 from attention_lab.runs.checkpoint import write_checkpoint
 from attention_lab.runs.files import link_file
 
@@ -23,6 +25,8 @@ class WholeFiles(TorchCheckpointIO):
         self.checked: dict[str, object] = {}
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        for name, state in checkpoint.get("callbacks", {}).items():
+            _check_state(name, state)
         write_checkpoint(checkpoint, Path(path))
 
     def load_checkpoint(
@@ -31,6 +35,27 @@ class WholeFiles(TorchCheckpointIO):
         # Kept no longer than it is needed: it is as large as the network, three times.
         checked, self.checked = self.checked, {}
         return checked
+
+
+def _check_state(name: str, state: object) -> None:
+    """Refuses to write a callback's state that nobody could read: of a file only plain types and tensors are taken.
+
+    Raises:
+        SettingError: there is something else in it.
+    """
+    unseen = [state]
+    while unseen:
+        part = unseen.pop()
+        if isinstance(part, dict):
+            unseen += [*part, *part.values()]
+        elif isinstance(part, list | tuple):
+            unseen += part
+        elif not (part is None or type(part) in (bool, int, float, str) or isinstance(part, Tensor)):
+            kind = f"{type(part).__module__}.{type(part).__qualname__}"
+            reason = (
+                f"keeps a {kind} in its state; a checkpoint holds numbers, text, tensors, and lists and dicts of these"
+            )
+            raise SettingError("callbacks", name, reason)
 
 
 class BestAndLast(Checkpoint):
