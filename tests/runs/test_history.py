@@ -2,6 +2,7 @@
 
 import base64
 import json
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,20 @@ def test_a_file_of_anything_else_is_a_warning_and_no_history(written, caplog, ba
     (warning,) = caplog.records
     assert "cannot be read" in warning.message
     assert len(warning.message.splitlines()) == 1
+
+
+def test_many_maps_of_few_bytes_each_do_not_fill_the_memory(path, caplog):
+    blank = base64.b64encode(zlib.compress(bytes(2**24))).decode()
+    large = {"hit_rate": [[0.5]], "shape": [1, 1, 2**12, 2**12], "maps": blank}
+    path.write_text("".join(line(step=step, **large) + "\n" for step in range(17)))
+    assert path.stat().st_size < 2**20
+    tracemalloc.start()
+    try:
+        assert read_history(path) == []
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
+    assert "too large" in caplog.text
 
 
 def test_a_file_too_large_is_not_read(path, caplog):

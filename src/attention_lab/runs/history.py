@@ -20,7 +20,7 @@ HISTORY = "alignment.jsonl"
 """The file, in a run's folder."""
 
 _LARGEST = 2**28
-"""Bytes of a file, and cells of the maps in a line, that are read at most: nobody's file shall fill the memory."""
+"""Bytes of a file, and cells of all its maps, that are read at most: nobody's file shall fill the memory."""
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,11 @@ def _read(path: Path) -> list[Moment]:
     if os.path.getsize(path) > _LARGEST:
         raise ValueError("it is too large")
     lines = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    moments = [_moment(_Line.model_validate_json(line)) for line in lines]
+    read = [_Line.model_validate_json(line) for line in lines]
+    # Few bytes can hold maps beyond any memory.
+    if any(min(line.shape) < 1 for line in read if line.shape) or sum(map(_cells, read)) > _LARGEST:
+        raise ValueError("its maps are too large")
+    moments = [_moment(line) for line in read]
     if any(later.step <= earlier.step for earlier, later in pairwise(moments)):
         raise ValueError("its steps do not ascend")
     heads = {moment.hit_rate.shape for moment in moments if moment.hit_rate is not None}
@@ -112,16 +116,17 @@ def _read(path: Path) -> list[Moment]:
     return moments
 
 
+def _cells(line: _Line) -> int:
+    return math.prod(line.shape or ())
+
+
 def _moment(line: _Line) -> Moment:
     hit_rate = None if line.hit_rate is None else np.array(line.hit_rate, dtype=np.float64)
     if hit_rate is not None and hit_rate.ndim != 2:
         raise ValueError("no rows of heads")
     if line.maps is None or line.shape is None:
         return Moment(line.step, line.exact_match, hit_rate, None)
-    cells = math.prod(line.shape)
-    if min(line.shape) < 1 or cells > _LARGEST:
-        raise ValueError("no maps")
-    raw = zlib.decompressobj().decompress(base64.b64decode(line.maps, validate=True), cells + 1)
+    raw = zlib.decompressobj().decompress(base64.b64decode(line.maps, validate=True), _cells(line) + 1)
     maps = np.frombuffer(raw, dtype=np.uint8).reshape(line.shape)
     if hit_rate is not None and hit_rate.shape != maps.shape[:2]:
         raise ValueError("maps of other heads")
