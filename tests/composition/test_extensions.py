@@ -241,3 +241,30 @@ def test_a_callback_that_cannot_be_is_one_line(
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     assert why.replace("PACKAGE", package) in line
     assert not list(Path("run").glob("checkpoints/*.ckpt"))
+
+
+@pytest.mark.slow
+def test_another_optimizer_trains_goes_on_and_is_compared(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("train.py", *SMALL, "optimizer=sgd", "optimizer.momentum=0.5", "hydra.run.dir=runs/sgd") == 0
+    assert config_of("runs/sgd")["optimizer"]["_target_"] == "torch.optim.SGD"
+    assert command("train.py", "resume=runs/sgd", "trainer.max_steps=4") == 0
+    kept = torch.load("runs/sgd/checkpoints/last.ckpt", weights_only=True)["optimizer_states"][0]
+    assert {group["momentum"] for group in kept["param_groups"]} == {0.5}
+    assert all(list(state) == ["momentum_buffer"] for state in kept["state"].values())
+    assert command("train.py", "resume=runs/sgd", "trainer.max_steps=6", "optimizer.momentum=0.9") == 2
+    assert "optimizer.momentum=0.9 cannot change when a run goes on (it was 0.5)" in capsys.readouterr().err
+    small = [setting for setting in SMALL if not setting.startswith("trainer.max_steps")]
+    assert command("train.py", *small, "trainer.max_steps=4", "hydra.run.dir=runs/adamw") == 0
+    # One of before there was a choice.
+    old = torch.load("runs/adamw/checkpoints/best.ckpt", weights_only=True)
+    del old["attention_lab"]["config"]["optimizer"]["_target_"]
+    for group in ("optimizer", "callbacks"):
+        del old["attention_lab"]["config"]["choices"][group]
+    Path("runs/old/checkpoints").mkdir(parents=True)
+    torch.save(old, "runs/old/checkpoints/best.ckpt")
+    pattern = "checkpoint=runs/*/checkpoints/best.ckpt"
+    assert command("evaluate.py", pattern, "lengths=[]", "num_figures=0", "hydra.run.dir=seen") == 0
+    said = capsys.readouterr().out
+    assert "runs/adamw/checkpoints/best.ckpt is left out: a later one has its config" in said
+    assert command("train.py", *SMALL, "optimizer=sgd", "+optimizer.momentun=0.5", "hydra.run.dir=no") == 2
+    assert "did you mean optimizer.momentum" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_lab.benchmark.machine import Machine
+from attention_lab.composition.build import build_optimizer
 from attention_lab.data.batches import Batch
 from attention_lab.settings.schema import TrainSettings
 from attention_lab.training.module import batch_loss, weight_groups
@@ -35,12 +36,8 @@ class PlainLoop:
         self._machine = machine
         optimizer = settings.optimizer
         self._gradient_clip = optimizer.gradient_clip
-        self._optimizer = torch.optim.AdamW(
-            weight_groups(network, optimizer.weight_decay),
-            lr=optimizer.learning_rate,
-            betas=(optimizer.betas[0], optimizer.betas[1]),
-            fused=True,
-        )
+        groups = weight_groups(network, optimizer.weight_decay)
+        self._optimizer = build_optimizer(optimizer)(groups, optimizer.learning_rate, True)
         schedule = partial(
             warmup_then_cosine,
             warmup_steps=optimizer.warmup_steps,

@@ -33,7 +33,7 @@ class AlignmentHistory(Callback):
         if not trainer.is_global_zero:
             return
         # What a run that goes on has written before.
-        self._scored = [moment for moment in read_history(self.path) if moment.hit_rate is not None]
+        self._scored = [each._replace(maps=None) for each in read_history(self.path) if each.hit_rate is not None]
         if trainer.global_step == 0 and self.maps is not None:
             append_moment(Moment(0, None, None, self._maps()), self.path)
 
@@ -42,8 +42,8 @@ class AlignmentHistory(Callback):
             return
         exact_match = float(trainer.callback_metrics["val/exact_match"])
         hit_rate = self.monitor.hit_rate.double().numpy()
-        moment = Moment(trainer.global_step, exact_match, hit_rate, self._maps())
-        append_moment(moment, self.path)
+        moment = Moment(trainer.global_step, exact_match, hit_rate, None)
+        append_moment(moment._replace(maps=self._maps()), self.path)
         self._scored.append(moment)
         if len(self._scored).bit_count() == 1:
             self._draw(trainer)

@@ -14,7 +14,7 @@ from attention_lab.callbacks.history import AlignmentHistory
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.commands.terminal import quiet_libraries
-from attention_lab.composition.build import build_callbacks, build_data, build_run
+from attention_lab.composition.build import build_callbacks, build_data, build_optimizer, build_run
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import Interrupted, SettingError
@@ -205,7 +205,7 @@ def _module(network: SequenceModel[Any], settings: TrainSettings, config: Config
         warmup_steps=optimizer.warmup_steps,
         max_steps=settings.trainer.max_steps,
         weight_decay=optimizer.weight_decay,
-        betas=(optimizer.betas[0], optimizer.betas[1]),
+        optimizer=build_optimizer(optimizer, settings.trusted),
         config=config,
     )
 

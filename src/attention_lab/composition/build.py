@@ -19,13 +19,14 @@ from attention_lab.errors import SettingError
 from attention_lab.models.model import SequenceModel
 from attention_lab.positions.position import Position
 from attention_lab.positions.sampling import PositionSampling
-from attention_lab.settings.checking import build, factory, settings_of
+from attention_lab.settings.checking import build, factory, settings_of, unknown
 from attention_lab.settings.schema import (
     COUNTED,
     CallbackSettings,
     Component,
     Config,
     DataSettings,
+    OptimizerSettings,
     PositionSamplingSettings,
     TrainedSettings,
 )
@@ -40,6 +41,9 @@ _GIVEN_LATER = {
     "position": ("d_model", "num_heads", "causal"),
 }
 """Arguments of each component that do not come from its own section of a config."""
+
+OptimizerFactory = Callable[[list[dict[str, Any]], float, bool], torch.optim.Optimizer]
+"""Makes an optimizer of groups of weights, a learning rate, and whether its kernels may be fused."""
 
 Trust = Sequence[str] | None
 """The packages, besides this one, whose classes a config may name; None where the user wrote it, who may name any.
@@ -154,6 +158,49 @@ def build_callbacks(settings: CallbackSettings, trust: Trust = ()) -> list[Callb
         build(_class(component, Callback, f"callbacks.{name}", trust), _own_settings(component), f"callbacks.{name}")
         for name, component in settings.own.items()
     ]
+
+
+_SET_ELSEWHERE = ("params", "lr", "weight_decay", "betas")
+"""Arguments of optimizers that have settings of their own."""
+
+
+def build_optimizer(settings: OptimizerSettings, trust: Trust = ()) -> OptimizerFactory:
+    """Returns what makes the optimizer that a config describes, of groups of weights.
+
+    Raises:
+        SettingError: it is no optimizer of PyTorch's, is not trusted, or refuses its arguments.
+    """
+    component = settings.component
+    target = str(component["_target_"])
+    # PyTorch's own are there already, whoever names them.
+    known = trust if trust is None or not target.startswith("torch.optim.") else (*trust, "torch")
+    make = _class(component, torch.optim.Optimizer, "optimizer", known)
+    takes = inspect.signature(make).parameters
+    arguments = _own_settings(component)
+    for name, value in arguments.items():
+        if name not in takes or name in _SET_ELSEWHERE:
+            names = [*type(settings).model_fields, *(each for each in takes if each not in _SET_ELSEWHERE)]
+            raise unknown(f"optimizer.{name}", value, [f"optimizer.{each}" for each in names])
+    if settings.betas is not None:
+        arguments["betas"] = (settings.betas[0], settings.betas[1])
+    for name, value in (("betas", settings.betas), ("weight_decay", settings.weight_decay or None)):
+        if value is not None and name not in takes:
+            raise SettingError(f"optimizer.{name}", value, f"is nothing that {target} has; leave it out")
+
+    def made(groups: list[dict[str, Any]], learning_rate: float, fused: bool) -> torch.optim.Optimizer:
+        faster = {"fused": fused} if make is torch.optim.AdamW and "fused" not in arguments else {}
+        try:
+            return cast(Any, make)(groups, lr=learning_rate, **arguments, **faster)
+        except (TypeError, ValueError) as error:
+            raise SettingError("optimizer._target_", target, f"cannot be built: {_first_line(error)}") from error
+
+    # Refused now, and not after a network has been built for it.
+    made([{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "weight_decay": 0.0}], settings.learning_rate, False)
+    return made
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def build_network(

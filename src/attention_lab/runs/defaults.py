@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from attention_lab.composition.build import Trust, component_defaults
 from attention_lab.settings.checking import Section
-from attention_lab.settings.schema import Config, TrainSettings
+from attention_lab.settings.schema import ADAMW, Config, TrainSettings
 
 _NO_PART_OF_A_RUN = ("resume", "trust")
 
@@ -18,6 +18,8 @@ def with_defaults(config: Mapping[str, Any], trust: Trust = ()) -> Config:
         trust: whose classes it may name.
     """
     found = _filled(TrainSettings, {name: component_defaults(name, section, trust) for name, section in config.items()})
+    if isinstance(found.get("optimizer"), dict):
+        found["optimizer"] = {"_target_": ADAMW, **found["optimizer"]}
     return {name: section for name, section in found.items() if name in config or name not in _NO_PART_OF_A_RUN}
 
 

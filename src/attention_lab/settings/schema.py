@@ -107,31 +107,42 @@ COUNTED = PositionSamplingSettings()
 """Without sampling."""
 
 
+ADAMW = "torch.optim.AdamW"
+"""What earlier runs were trained with, whose configs name no class."""
+
+
 class OptimizerSettings(Section):
-    """AdamW with a linear warm-up, then a cosine.
+    """An optimizer with a linear warm-up, then a cosine. What else stands in its section are its class's arguments.
 
     Attributes:
         learning_rate: its peak, reached at the end of the warm-up.
         final_learning_rate: where the cosine ends, at `trainer.max_steps`.
         warmup_steps: steps until the peak.
         weight_decay: decoupled weight decay, of matrices only.
-        betas: decay rates of the two moments.
+        betas: decay rates of the two moments; null for an optimizer that has none.
         gradient_clip: largest norm of the gradient; 0 does not clip.
     """
+
+    model_config = STRICT | ConfigDict(extra="allow")
 
     learning_rate: Annotated[float, Field(gt=0)]
     final_learning_rate: float
     warmup_steps: Natural
     weight_decay: Annotated[float, Field(ge=0)]
-    betas: list[float]
     gradient_clip: Annotated[float, Field(ge=0)]
+    betas: list[float] | None = None
+
+    @property
+    def component(self) -> Component:
+        """The optimizer's class, and those of its arguments that only it has."""
+        return {"_target_": ADAMW, **(self.model_extra or {})}
 
     @model_validator(mode="after")
     def _check(self) -> "OptimizerSettings":
         if not 0 <= self.final_learning_rate <= self.learning_rate:
             reason = f"must lie between 0 and learning_rate={self.learning_rate}"
             raise SettingError("final_learning_rate", self.final_learning_rate, reason)
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+        if self.betas is not None and (len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas)):
             raise SettingError("betas", self.betas, "must be two numbers, each at least 0 and below 1")
         return self
 

@@ -68,8 +68,14 @@ def weight_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any
     ]
 
 
+def _adamw(
+    groups: list[dict[str, Any]], learning_rate: float, fused: bool, *, betas: tuple[float, float]
+) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=fused)
+
+
 class SequenceTraining(LightningModule):
-    """Teaches a network the next token, with AdamW and a warm-up-then-cosine schedule.
+    """Teaches a network the next token, with a warm-up-then-cosine schedule.
 
     Args:
         network: what learns.
@@ -79,7 +85,9 @@ class SequenceTraining(LightningModule):
         max_steps: steps until the end.
         weight_decay: decoupled weight decay, of matrices; biases and the gains of layer norms keep their size, as usual
             since BERT.
-        betas: decay rates of AdamW's two moments.
+        betas: decay rates of AdamW's two moments, where no `optimizer` is given.
+        optimizer: makes an optimizer of weight groups, a learning rate, and whether its kernels may be fused; where it
+            is not given, AdamW.
         config: the run's whole config, as plain types. It goes into every checkpoint, which can be evaluated only with
             it; without one, a checkpoint is Lightning's alone.
 
@@ -98,14 +106,15 @@ class SequenceTraining(LightningModule):
         warmup_steps: int,
         max_steps: int,
         weight_decay: float,
-        betas: tuple[float, float],
+        betas: tuple[float, float] = (0.9, 0.98),
+        optimizer: Callable[[list[dict[str, Any]], float, bool], torch.optim.Optimizer] | None = None,
         config: Config | None = None,
     ) -> None:
         super().__init__()
         self.network = network
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
-        self.betas = betas
+        self.make_optimizer = optimizer or partial(_adamw, betas=betas)
         self.config = config
         self.observers: list[Callable[[Batch, ModelOutput], None]] = []
         self.solved: dict[str, float] | None = None
@@ -216,13 +225,9 @@ class SequenceTraining(LightningModule):
         self._scores.reset()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        optimizer = torch.optim.AdamW(
-            weight_groups(self.network, self.weight_decay),
-            lr=self.learning_rate,
-            betas=self.betas,
-            # Lightning does not clip what a fused optimizer might unscale, in any mixed precision.
-            fused=self.trainer.precision == "32-true",
-        )
+        groups = weight_groups(self.network, self.weight_decay)
+        # Lightning does not clip what a fused optimizer might unscale, in any mixed precision.
+        optimizer = self.make_optimizer(groups, self.learning_rate, self.trainer.precision == "32-true")
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, self._schedule)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
