@@ -42,7 +42,10 @@ _GIVEN_LATER = {
 }
 """Arguments of each component that do not come from its own section of a config."""
 
-OptimizerFactory = Callable[[list[dict[str, Any]], float, bool], torch.optim.Optimizer]
+WeightGroups = list[dict[str, Any]]
+"""Weights as optimizers take them: in groups, each with settings of its own."""
+
+OptimizerFactory = Callable[[WeightGroups, float, bool], torch.optim.Optimizer]
 """Makes an optimizer of groups of weights, a learning rate, and whether its kernels may be fused."""
 
 Trust = Sequence[str] | None
@@ -187,7 +190,7 @@ def build_optimizer(settings: OptimizerSettings, trust: Trust = ()) -> Optimizer
         if value is not None and name not in takes:
             raise SettingError(f"optimizer.{name}", value, f"is nothing that {target} has; leave it out")
 
-    def made(groups: list[dict[str, Any]], learning_rate: float, fused: bool) -> torch.optim.Optimizer:
+    def made(groups: WeightGroups, learning_rate: float, fused: bool) -> torch.optim.Optimizer:
         faster = {"fused": fused} if make is torch.optim.AdamW and "fused" not in arguments else {}
         try:
             return cast(Any, make)(groups, lr=learning_rate, **arguments, **faster)

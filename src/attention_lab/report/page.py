@@ -76,23 +76,10 @@ def write_page(
         replay: how the alignment formed, if that is known.
         plotly_beside: leave the drawing library in a file beside (`write_plotly`), which several pages share.
     """
-    cuts = cuts_of(report.interventions)
-    data = {
-        "cuts": [{"name": name.replace("\n", "<br>"), "exact_match": left.exact_match} for name, left in cuts.items()],
-        "together": plain(report.interventions.together),
-        "heads": plain(report.heads),
-        "replay": None if replay is None else replay_json(replay),
-        "curve": plain(report.length_curve),
-        "lines": {name: line.label for name, line in LINES.items()},
-        "shown": ("decoded_exact_match", "token_accuracy", "alignment_mass"),
-        "trained": trained,
-        "best": plain(report.best_head),
-        "examples": _viewed(mapped),
-    }
     page = _render(
         "report.html",
         f"{task}, step {report.step}",
-        data,
+        _report_data(report, trained, mapped, replay),
         plotly_beside,
         report=report,
         verdict=verdict(report, trained[1]),
@@ -111,6 +98,25 @@ def write_page(
         config=yaml.safe_dump({"config": report.config, "environment": plain(report.environment)}),
     )
     write_text(page, path)
+
+
+def _report_data(
+    report: Report, trained: tuple[int, int], mapped: Sequence[MappedExample], replay: Replay | None
+) -> dict[str, object]:
+    """Returns what the scripts of the page on one checkpoint read."""
+    cuts = cuts_of(report.interventions)
+    return {
+        "cuts": [{"name": name.replace("\n", "<br>"), "exact_match": left.exact_match} for name, left in cuts.items()],
+        "together": plain(report.interventions.together),
+        "heads": plain(report.heads),
+        "replay": None if replay is None else replay_json(replay),
+        "curve": plain(report.length_curve),
+        "lines": {name: line.label for name, line in LINES.items()},
+        "shown": ("decoded_exact_match", "token_accuracy", "alignment_mass"),
+        "trained": trained,
+        "best": plain(report.best_head),
+        "examples": _viewed(mapped),
+    }
 
 
 def write_answers_page(

@@ -13,6 +13,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from attention_lab.attention.packing import Packing
+from attention_lab.composition.build import OptimizerFactory, WeightGroups
 from attention_lab.data.batches import Batch
 from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores, token_loss
 from attention_lab.models.inference import greedy_decode
@@ -59,7 +60,7 @@ def batch_loss(predict: Callable[[Tokens, Tokens], Tensor], batch: Sequence[Batc
     return token_loss(logits, Packing.of(labels).pack(labels))
 
 
-def weight_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+def weight_groups(network: nn.Module, weight_decay: float) -> WeightGroups:
     """Returns a network's weights as AdamW takes them, so that only matrices decay."""
     weights = list(network.parameters())
     return [
@@ -69,7 +70,7 @@ def weight_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any
 
 
 def _adamw(
-    groups: list[dict[str, Any]], learning_rate: float, fused: bool, *, betas: tuple[float, float]
+    groups: WeightGroups, learning_rate: float, fused: bool, *, betas: tuple[float, float]
 ) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=fused)
 
@@ -107,7 +108,7 @@ class SequenceTraining(LightningModule):
         max_steps: int,
         weight_decay: float,
         betas: tuple[float, float] = (0.9, 0.98),
-        optimizer: Callable[[list[dict[str, Any]], float, bool], torch.optim.Optimizer] | None = None,
+        optimizer: OptimizerFactory | None = None,
         config: Config | None = None,
     ) -> None:
         super().__init__()
