@@ -28,6 +28,7 @@ class AlignmentHistory(Callback):
         self.monitor = monitor
         self.maps = maps
         self._scored: list[Moment] = []
+        self._drawn = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:
@@ -59,8 +60,10 @@ class AlignmentHistory(Callback):
 
     def _draw(self, trainer: Trainer) -> None:
         writer = writer_of(trainer)
-        if writer is None or len(self._scored) < 2:
+        # Not twice of the same validations.
+        if writer is None or len(self._scored) < 2 or len(self._scored) == self._drawn:
             return
+        self._drawn = len(self._scored)
         steps = [moment.step for moment in self._scored]
         solved = [moment.exact_match or 0.0 for moment in self._scored]
         hit_rate = np.stack([moment.hit_rate for moment in self._scored if moment.hit_rate is not None])
