@@ -41,7 +41,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins with what takes minutes, so that no worker is left with it when the others are done."""
-    items.sort(key=lambda item: "twenty_kills" not in item.name)
+    items.sort(key=lambda item: "many_kills" not in item.name)
 
 
 def pytest_collection_finish() -> None:
