@@ -14,7 +14,7 @@ from attention_lab.attention.packing import Packing
 from attention_lab.composition.build import build_network
 from attention_lab.data.batches import Batch
 from attention_lab.errors import SettingError
-from attention_lab.evaluation.ablation import all_heads, head_means, silenced
+from attention_lab.evaluation.ablation import Silenced, all_heads, head_means, silencing
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.scoring import head_scores
 from attention_lab.metrics.sequence import token_loss
@@ -262,8 +262,9 @@ def test_heads_can_be_silenced_measured_and_their_edges_cut(cell):
     assert means.shape == (2, 4, 6)
     logits = network(source, target).logits
     real = labels != PAD
-    for changed in (silenced(network, heads), silenced(network, heads, means)):
-        found = changed(source, target).logits
+    for variant in (Silenced(heads), Silenced(heads, means)):
+        with silencing(network, variant):
+            found = network(source, target).logits
         assert found.isfinite().all()
         assert not torch.allclose(found[real], logits[real])
     scores = head_scores(network, [batch], CPU)

@@ -7,12 +7,16 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
+from attention_lab.callbacks.alignment import AlignmentMonitor
 from attention_lab.callbacks.attention_maps import AttentionMaps
+from attention_lab.callbacks.history import AlignmentHistory
 from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.data.batches import SequenceRows, readable_rows
 from attention_lab.data.sampling import SourceSpace
 from attention_lab.data.splits import make_split
 from attention_lab.models.encoder_decoder import EncoderDecoder
+from attention_lab.runs.folder import HISTORY
+from attention_lab.runs.history import read_history
 from attention_lab.tasks.reverse import Reverse
 
 
@@ -68,3 +72,24 @@ def test_the_most_readable_rows_are_short_and_varied(rows):
     assert chosen.shape == (3, 8)
     variety = [len(set(row.tolist())) for row in rows.__getitems__(range(len(rows))).source if 0 not in row.tolist()]
     assert [len(set(row.tolist())) for row in chosen] == sorted(variety, reverse=True)[:3]
+
+
+def test_a_run_that_goes_on_before_its_first_step_keeps_one_beginning(rows, trainer, tmp_path):
+    network = EncoderDecoder(8, d_model=12, num_heads=3, d_ff=7)
+    module = Mock(spec=LightningModule, network=network, device=torch.device("cpu"))
+    for _ in range(2):
+        maps = AttentionMaps(rows[readable_rows(rows, 1)[0]])
+        history = AlignmentHistory(tmp_path, AlignmentMonitor(network), maps)
+        for callback in (maps, history):
+            callback.on_train_start(trainer, module)
+    trainer.global_step, trainer.callback_metrics = 10, {"val/exact_match": torch.tensor(0.5)}
+    for callback in (maps, history):
+        callback.on_validation_end(trainer, module)
+    written = read_history(tmp_path / HISTORY)
+    assert [moment.step for moment in written] == [0, 10]
+    assert [moment.exact_match for moment in written] == [None, 0.5]
+    # What is kept is what is drawn, to one part in 255.
+    with torch.no_grad():
+        shown = network(maps.example.source, maps.example.target, need_weights=True).attention["decoder_cross"][0]
+    assert written[1].maps is not None
+    assert abs(written[1].maps[0] / 255 - shown[0].numpy()).max() <= 0.5 / 255 + 1e-6

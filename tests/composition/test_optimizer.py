@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from attention_lab.composition.build import build_optimizer
+from attention_lab.composition.training import build_optimizer
 from attention_lab.errors import SettingError
 from attention_lab.settings.checking import build
 from attention_lab.settings.schema import OptimizerSettings
@@ -65,9 +65,11 @@ def test_pytorchs_optimizers_learn(name):
         ({"momentum": 0.9}, "optimizer.momentum=0.9 is not a setting"),
         ({"lr": 0.1}, "optimizer.lr=0.1 is not a setting; did you mean .*optimizer.learning_rate"),
         ({"_target_": "torch.optim.SGD", "betas": [0.9, 0.9]}, r"optimizer.betas=\[0.9, 0.9\] is nothing that torch"),
-        ({"_target_": "torch.optim.Rprop"}, "optimizer.weight_decay=0.25 is nothing that torch.optim.Rprop has"),
+        ({"_target_": "torch.optim.Rprop"}, "optimizer.weight_decay=0.25 is nothing that torch.optim.Rprop takes"),
         ({"_target_": "torch.optim.LBFGS", "weight_decay": 0.0}, "cannot be built"),
         ({"_target_": "torch.optim.SGD", "momentum": -1.0}, "cannot be built: Invalid momentum value: -1.0"),
+        ({"_target_": "torch.optim.SGD", "momentum": "much"}, "optimizer.momentum=much is not a number"),
+        ({"_target_": "torch.optim.SGD", "nesterov": 1}, "optimizer.nesterov=1 is not true or false"),
         ({"_target_": "torch.optim.SGD", "nesterov": True}, "cannot be built: Nesterov momentum requires"),
         ({"_target_": "torch.optim.Missing"}, "is not a Optimizer"),
         ({"_target_": "torch.nn.Linear"}, "is not a Optimizer"),

@@ -14,7 +14,15 @@ from attention_lab.data.batches import Batch
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SourceSpace
 from attention_lab.evaluation import scoring
-from attention_lab.evaluation.ablation import ablate_heads, ablate_together, all_heads, head_means, silenced
+from attention_lab.evaluation.ablation import (
+    Silenced,
+    ablate_heads,
+    ablate_together,
+    accuracies_left,
+    all_heads,
+    head_means,
+    silencing,
+)
 from attention_lab.evaluation.edges import _other_places as other_places
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.scoring import head_scores, teacher_forced
@@ -130,7 +138,8 @@ def test_silencing_a_real_network_is_closing_all_edges_of_the_head():
     with torch.no_grad():
         before = network(source, target).logits
         expected = network(source, target, intervention=closed).logits
-        torch.testing.assert_close(silenced(network, heads)(source, target).logits, expected)
+        with silencing(network, Silenced(heads)):
+            torch.testing.assert_close(network(source, target).logits, expected)
         # The network itself stays as it was.
         assert torch.equal(network(source, target).logits, before)
     assert not torch.allclose(before, expected)
@@ -144,10 +153,9 @@ def test_a_head_that_always_says_the_same_is_its_own_mean():
         network.alignment_layers[0].w_v.bias.normal_()
     batch = Batch(*(torch.tensor([[3, 4, EOS]]) for _ in range(4)))
     means = head_means(network, [batch], CPU)
-    changed = silenced(network, all_heads(network), means)
-    torch.testing.assert_close(
-        changed(batch.source, batch.target).logits, network(batch.source, batch.target).logits, rtol=1e-4, atol=1e-5
-    )
+    before = network(batch.source, batch.target).logits
+    with silencing(network, Silenced(all_heads(network), means)):
+        torch.testing.assert_close(network(batch.source, batch.target).logits, before, rtol=1e-4, atol=1e-5)
     assert len(all_heads(network)) == 3
 
 
@@ -211,6 +219,14 @@ def test_where_a_matrix_of_edges_does_not_fit_no_edges_are_cut(batches, monkeypa
     assert cuts == replace(expected, without_gold_edges=None, without_random_edges=None)
 
 
-def test_the_intact_network_is_what_silencing_nobody_leaves(batches):
-    left = teacher_forced(silenced(Reader(), []), batches, CPU)
-    assert left == teacher_forced(Reader(), batches, CPU)
+def test_what_is_left_is_what_the_whole_network_says_while_heads_are_silenced(batches):
+    torch.manual_seed(0)
+    network = EncoderDecoder(VOCAB, d_model=12, num_heads=3, num_layers=2, d_ff=7).eval()
+    heads, means = all_heads(network), head_means(network, batches, CPU)
+    variants = [Silenced([]), Silenced(heads[:2]), Silenced(heads[3:5], means), Silenced(heads, means), Silenced(heads)]
+    found = accuracies_left(network, variants, batches, CPU)
+    for variant, left in zip(variants, found, strict=True):
+        with silencing(network, variant):
+            figures = teacher_forced(network, batches, CPU)
+        assert (left.exact_match, left.token_accuracy) == (figures["exact_match"], figures["token_accuracy"])
+    assert len({left.token_accuracy for left in found}) > 2

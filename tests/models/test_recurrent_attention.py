@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from attention_lab.attention.multi_head import AlignmentLayer
 from attention_lab.data.batches import Batch
-from attention_lab.evaluation.ablation import all_heads, head_means, silenced
+from attention_lab.evaluation.ablation import Silenced, all_heads, head_means, silencing
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.scoring import head_scores
 from attention_lab.metrics.alignment import Head
@@ -228,7 +228,8 @@ def test_a_state_dict_makes_another_network_the_same(model: LSTMWithAttention) -
 def test_silencing_the_head_is_closing_all_its_edges(model: LSTMWithAttention, need_weights: bool) -> None:
     source, target = ragged_source(), random_target()
     assert all_heads(model) == [Head("decoder_cross", 0, 0)]
-    expected = silenced(model, all_heads(model))(source, target).logits
+    with silencing(model, Silenced(all_heads(model))):
+        expected = model(source, target).logits
     closed = model(source, target, need_weights=need_weights, intervention={CROSS: all_closed()})
     close(closed.logits, expected)
     assert not torch.allclose(expected, model(source, target).logits, atol=1e-3)
@@ -264,10 +265,11 @@ def test_its_attention_can_be_measured_as_any_other(model: LSTMWithAttention) ->
     means = head_means(model, [batch], cpu)
     torch.testing.assert_close(means.float(), mean[None, None], rtol=1e-4, atol=1e-5)
     # Where the head always says its mean, every context is that mean.
-    always = silenced(model, all_heads(model), means)
+    with silencing(model, Silenced(all_heads(model), means)):
+        always = model(source, target).logits
     hidden, _ = model.decoder(model.target_embedding(target), model.begin(source).state)
     attended = (attention.w_o(mean) + model.attention.w_h(hidden)).tanh()
-    torch.testing.assert_close(always(source, target).logits, model.output(attended), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(always, model.output(attended), rtol=1e-4, atol=1e-5)
     scores = head_scores(model, [batch], cpu)
     hits = (found[:, 0].argmax(-1) == torch.arange(5)).float().mean()
     assert scores.of(Head("decoder_cross", 0, 0))["hit_rate"] == pytest.approx(hits.item())

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attention_lab.runs.history import HISTORY, Moment, append_moment, keep_moments, read_history
+from attention_lab.runs.folder import HISTORY
+from attention_lab.runs.history import Moment, append_moment, keep_moments, read_history
 
 MAPS = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 5), dtype=np.uint8)
 HIT_RATE = np.arange(6).reshape(2, 3) / 6

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_lab.benchmark.machine import Machine
-from attention_lab.composition.build import build_optimizer
+from attention_lab.composition.training import build_optimizer
 from attention_lab.data.batches import Batch
 from attention_lab.settings.schema import TrainSettings
 from attention_lab.training.module import batch_loss, weight_groups

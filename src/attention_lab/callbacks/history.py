@@ -9,7 +9,8 @@ from attention_lab.callbacks.alignment import AlignmentMonitor
 from attention_lab.callbacks.attention_maps import AttentionMaps
 from attention_lab.callbacks.writer import add_picture, writer_of
 from attention_lab.plotting.lock_on import draw_lock_on
-from attention_lab.runs.history import HISTORY, Moment, append_moment, read_history
+from attention_lab.runs.folder import HISTORY
+from attention_lab.runs.history import Moment, append_moment, read_history
 
 
 class AlignmentHistory(Callback):
@@ -34,8 +35,9 @@ class AlignmentHistory(Callback):
         if not trainer.is_global_zero:
             return
         # What a run that goes on has written before.
-        self._scored = [each._replace(maps=None) for each in read_history(self.path) if each.hit_rate is not None]
-        if trainer.global_step == 0 and self.maps is not None:
+        written = read_history(self.path)
+        self._scored = [each._replace(maps=None) for each in written if each.hit_rate is not None]
+        if trainer.global_step == 0 and self.maps is not None and not written:
             append_moment(Moment(0, None, None, self._maps()), self.path)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -19,7 +19,8 @@ from attention_lab.plotting.labels import map_view
 from attention_lab.plotting.samples import compare
 from attention_lab.report.page import write_page
 from attention_lab.report.replay import Replay
-from attention_lab.runs.history import HISTORY, read_history
+from attention_lab.runs.folder import HISTORY
+from attention_lab.runs.history import read_history
 from attention_lab.runs.trained import Trained
 from attention_lab.settings.schema import EvaluateSettings
 

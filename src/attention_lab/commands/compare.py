@@ -26,7 +26,7 @@ from attention_lab.report.tables import (
 )
 from attention_lab.report.words import comparison_verdict
 from attention_lab.runs.files import write_csv, write_json, write_text
-from attention_lab.runs.naming import plain_name
+from attention_lab.runs.naming import LONGEST, plain_name
 from attention_lab.runs.paths import shown
 from attention_lab.runs.trained import load_trained
 from attention_lab.settings.flat import flat_settings
@@ -46,7 +46,8 @@ def compare_checkpoints(files: Sequence[Path], settings: EvaluateSettings, run_d
     """
     # Before any is scored: the last one's mistake should not cost the minutes of the others.
     named = _check(files, settings)
-    write_plotly(_made(run_dir / _PAGES))
+    (run_dir / _PAGES).mkdir(parents=True, exist_ok=True)
+    write_plotly(run_dir / _PAGES)
     names = unique_names(files)
     runs: list[Run] = []
     with bar(len(files), "checkpoint") as drawn:
@@ -75,15 +76,10 @@ def unique_names(files: Sequence[Path]) -> list[str]:
     runs = [file.absolute().parents[1].name if file.parent.name == "checkpoints" else file.stem for file in files]
     several = len(set(runs)) < len(runs)
     names = [f"{run}_{file.stem}" if several else run for run, file in zip(runs, files, strict=True)]
-    names = [plain_name(name) for name in names]
+    names = [plain_name(name)[:LONGEST] or "checkpoint" for name in names]
     # In upper and lower case alike, which some systems do not tell apart.
     again = len({name.lower() for name in names}) < len(names)
     return [f"{number}_{name}" if again else name for number, name in enumerate(names)]
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _check(files: Sequence[Path], settings: EvaluateSettings) -> set[str]:

@@ -14,7 +14,8 @@ from attention_lab.callbacks.history import AlignmentHistory
 from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.commands.terminal import quiet_libraries
-from attention_lab.composition.build import build_callbacks, build_data, build_optimizer, build_run
+from attention_lab.composition.build import build_data, build_run
+from attention_lab.composition.training import build_callbacks, build_optimizer
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import Interrupted, SettingError

@@ -1,17 +1,15 @@
-"""Checked settings become objects. The only place where a config chooses a class."""
+"""Checked settings become a task, its data and a network."""
 
-import importlib
 import inspect
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
-from lightning.pytorch import Callback
 
 from attention_lab.attention.multi_head import MultiHeadAttention
+from attention_lab.composition.classes import Trust, class_of, own_settings
 from attention_lab.composition.compatibility import check_parts, check_sampling, check_sequences, told_of_the_task
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SPLITS, SourceSpace, Split
@@ -19,14 +17,11 @@ from attention_lab.errors import SettingError
 from attention_lab.models.model import SequenceModel
 from attention_lab.positions.position import Position
 from attention_lab.positions.sampling import PositionSampling
-from attention_lab.settings.checking import build, factory, settings_of, unknown
+from attention_lab.settings.checking import build, factory, settings_of
 from attention_lab.settings.schema import (
     COUNTED,
-    CallbackSettings,
     Component,
-    Config,
     DataSettings,
-    OptimizerSettings,
     PositionSamplingSettings,
     TrainedSettings,
 )
@@ -41,18 +36,6 @@ _GIVEN_LATER = {
     "position": ("d_model", "num_heads", "causal"),
 }
 """Arguments of each component that do not come from its own section of a config."""
-
-WeightGroups = list[dict[str, Any]]
-"""Weights as optimizers take them: in groups, each with settings of its own."""
-
-OptimizerFactory = Callable[[WeightGroups, float, bool], torch.optim.Optimizer]
-"""Makes an optimizer of groups of weights, a learning rate, and whether its kernels may be fused."""
-
-Trust = Sequence[str] | None
-"""The packages, besides this one, whose classes a config may name; None where the user wrote it, who may name any.
-
-A checkpoint's config is foreign input: of no other package anything is imported, let alone called.
-"""
 
 _TASKS = {
     "copy": "attention_lab.tasks.copy.Copy",
@@ -103,7 +86,7 @@ def build_task(task: Component, trust: Trust = (), name: str | None = None) -> T
         trust: whose classes may be built.
         name: what it is called, if not as its class; a task made of others is called by theirs.
     """
-    made, settings = _class(task, Task, "task", trust), _own_settings(task)
+    made, settings = class_of(task, Task, "task", trust), own_settings(task)
     lists = [setting for setting, parameter in settings_of(made).items() if parameter.annotation == list[Task]]
     for setting in lists:
         if setting in settings:
@@ -151,61 +134,6 @@ def build_data(
     return module
 
 
-def build_callbacks(settings: CallbackSettings, trust: Trust = ()) -> list[Callback]:
-    """Builds the user's own callbacks, in the order in which they were named.
-
-    Raises:
-        SettingError: one of them is no callback of Lightning's, is not trusted, or refuses its settings.
-    """
-    return [
-        build(_class(component, Callback, f"callbacks.{name}", trust), _own_settings(component), f"callbacks.{name}")
-        for name, component in settings.own.items()
-    ]
-
-
-_SET_ELSEWHERE = ("params", "lr", "weight_decay", "betas")
-"""Arguments of optimizers that have settings of their own."""
-
-
-def build_optimizer(settings: OptimizerSettings, trust: Trust = ()) -> OptimizerFactory:
-    """Returns what makes the optimizer that a config describes, of groups of weights.
-
-    Raises:
-        SettingError: it is no optimizer of PyTorch's, is not trusted, or refuses its arguments.
-    """
-    component = settings.component
-    target = str(component["_target_"])
-    # PyTorch's own are there already, whoever names them.
-    known = trust if trust is None or not target.startswith("torch.optim.") else (*trust, "torch")
-    make = _class(component, torch.optim.Optimizer, "optimizer", known)
-    takes = inspect.signature(make).parameters
-    arguments = _own_settings(component)
-    for name, value in arguments.items():
-        if name not in takes or name in _SET_ELSEWHERE:
-            names = [*type(settings).model_fields, *(each for each in takes if each not in _SET_ELSEWHERE)]
-            raise unknown(f"optimizer.{name}", value, [f"optimizer.{each}" for each in names])
-    if settings.betas is not None:
-        arguments["betas"] = (settings.betas[0], settings.betas[1])
-    for name, value in (("betas", settings.betas), ("weight_decay", settings.weight_decay or None)):
-        if value is not None and name not in takes:
-            raise SettingError(f"optimizer.{name}", value, f"is nothing that {target} has; leave it out")
-
-    def made(groups: WeightGroups, learning_rate: float, fused: bool) -> torch.optim.Optimizer:
-        faster = {"fused": fused} if make is torch.optim.AdamW and "fused" not in arguments else {}
-        try:
-            return cast(Any, make)(groups, lr=learning_rate, **arguments, **faster)
-        except (TypeError, ValueError) as error:
-            raise SettingError("optimizer._target_", target, f"cannot be built: {_first_line(error)}") from error
-
-    # Refused now, and not after a network has been built for it.
-    made([{"params": [torch.nn.Parameter(torch.zeros(1, 1))], "weight_decay": 0.0}], settings.learning_rate, False)
-    return made
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
-
-
 def build_network(
     model: Component,
     attention: Component,
@@ -237,20 +165,20 @@ def build_network(
     Raises:
         SettingError: the parts do not go together, one of them refuses its settings, or there is not the memory.
     """
-    model_class = _class(model, SequenceModel, "model", trust)
-    attention_class = _class(attention, MultiHeadAttention, "attention", trust)
-    position_class = _class(position, Position, "position", trust)
+    model_class = class_of(model, SequenceModel, "model", trust)
+    attention_class = class_of(attention, MultiHeadAttention, "attention", trust)
+    position_class = class_of(position, Position, "position", trust)
     check_parts(model_class, attention_class, position_class, choices or {})
-    make_attention = factory(attention_class, _own_settings(attention), "attention", _GIVEN_LATER["attention"])
+    make_attention = factory(attention_class, own_settings(attention), "attention", _GIVEN_LATER["attention"])
     parts: dict[str, object] = {
         "attention": make_attention,
-        "position": factory(position_class, _own_settings(position), "position", _GIVEN_LATER["position"]),
+        "position": factory(position_class, own_settings(position), "position", _GIVEN_LATER["position"]),
         "sampling": _sampling(position_sampling, longest),
     }
     if "cross" in model_class.needs:
         parts["cross_attention"] = MultiHeadAttention if "cross" in attention_class.unsupported else make_attention
     taken = {name: part for name, part in parts.items() if name in settings_of(model_class)}
-    make = partial(build, model_class, _own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
+    make = partial(build, model_class, own_settings(model), "model", num_tokens=num_tokens(data.vocab_size), **taken)
     sketched = _sketched(make, model=model, attention=attention, position=position)
     if sketch:
         return sketched
@@ -269,7 +197,7 @@ def component_defaults(section: str, component: object, trust: Trust = ()) -> ob
     bases: dict[str, type] = {"model": SequenceModel, "attention": MultiHeadAttention, "position": Position}
     if section not in bases or not isinstance(component, dict):
         return component
-    known = settings_of(_class(component, bases[section], section, trust), _GIVEN_LATER[section])
+    known = settings_of(class_of(component, bases[section], section, trust), _GIVEN_LATER[section])
     missing = {name: parameter.default for name, parameter in known.items() if name not in component}
     return {**component, **{name: value for name, value in missing.items() if value is not inspect.Parameter.empty}}
 
@@ -307,48 +235,3 @@ def _check_memory(sketched: SequenceModel[Any]) -> None:
 
 def _sampling(settings: PositionSamplingSettings, longest: Callable[[int], int] | None) -> PositionSampling | None:
     return None if settings.range is None else PositionSampling(settings.range, settings.distribution, longest)
-
-
-_LONGEST_NAME = 300
-"""Characters of a class's full name."""
-
-# At most ten names: whoever imports a module imports every package around it, one inside the other.
-_CLASS = re.compile(r"((?!__)[A-Za-z_]\w*)((?:\.(?!__)[A-Za-z_]\w*){0,8})\.(?!__)[A-Za-z_]\w*", re.ASCII)
-
-
-def _class(component: Component, base: type[T], section: str, trust: Trust) -> type[T]:
-    """Returns the class that a component names, if it is of the right kind and of a package that may be named.
-
-    Raises:
-        SettingError: it is not, or there is none of that name.
-    """
-    target = component.get("_target_")
-    of_whom = "" if trust is None else " of attention_lab"
-
-    def wrong(more: str = "") -> SettingError:
-        return SettingError(f"{section}._target_", target, f"is not a {base.__name__}{of_whom}{more}")
-
-    match = _CLASS.fullmatch(target) if isinstance(target, str) and len(target) <= _LONGEST_NAME else None
-    if match is None:
-        raise wrong()
-    if trust is not None and match[1] not in ("attention_lab", *trust):
-        raise wrong(f"; if you trust the package {match[1]}, say so: trust={match[1]}")
-    module, _, name = match[0].rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except ImportError as error:
-        # Of the module itself, or of something that it needs?
-        there = error.name is not None and not f"{module}.".startswith(f"{error.name}.")
-        raise wrong(f": {error}" if there else f": there is no module {module}") from None
-    if found is None:
-        raise wrong(f": {module} has no {name}")
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise wrong()
-    if inspect.isabstract(found):
-        missing: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
-        raise wrong(f": it does not define {', '.join(sorted(missing))}")
-    return found
-
-
-def _own_settings(component: Component) -> Config:
-    return {name: value for name, value in component.items() if name != "_target_"}

@@ -49,12 +49,10 @@ def ablate_heads(
         device: where to run.
     """
     heads = all_heads(network)
-    left = iter(
-        accuracies_left(network, [Silenced([head], to) for head in heads for to in (None, means)], batches, device)
-    )
+    variants = [Silenced([head]) for head in heads] + [Silenced([head], means) for head in heads]
+    left = accuracies_left(network, variants, batches, device)
     records: list[HeadRecord] = []
-    for head in heads:
-        without, with_mean = next(left), next(left)
+    for head, without, with_mean in zip(heads, left[: len(heads)], left[len(heads) :], strict=True):
         record = HeadRecord(
             *head,
             **own_figures(scores, head),
@@ -101,7 +99,7 @@ def accuracies_left(
             source, target, labels, _ = (part.to(device) for part in batch)
             answer = ablated.answering(source, target)
             for variant, counted in zip(variants, scores, strict=True):
-                with _silencing(ablated, variant):
+                with silencing(ablated, variant):
                     counted.update(answer(), labels)
     figures = [counted.compute() for counted in scores]
     return [Accuracy(float(each["exact_match"]), float(each["token_accuracy"])) for each in figures]
@@ -117,37 +115,24 @@ def all_heads(network: SequenceModel[Any]) -> list[Head]:
     ]
 
 
-def silenced(
-    network: SequenceModel[Any], heads: Sequence[Head], means: Float[Tensor, "layers H K"] | None = None
-) -> SequenceModel[Any]:
-    """Returns a copy of the network in which the output of some heads is zero, or always their mean."""
-    ablated = copy.deepcopy(network)
-    _silence(ablated, Silenced(heads, means))
-    return ablated
-
-
 @contextmanager
-def _silencing(network: SequenceModel[Any], variant: Silenced) -> Generator[None]:
-    """Silences heads of this very network for a while."""
+def silencing(network: SequenceModel[Any], variant: Silenced) -> Generator[None]:
+    """Silences heads of this very network for a while, through their columns of W_O."""
     layers = {head.layer for head in variant.heads}
     before = {layer: copy.deepcopy(network.alignment_layers[layer].w_o.state_dict()) for layer in layers}
-    _silence(network, variant)
     try:
+        with torch.no_grad():
+            for head in variant.heads:
+                attention = network.alignment_layers[head.layer]
+                weight, bias = attention.w_o.weight, attention.w_o.bias
+                columns = slice(head.head * attention.d_k, (head.head + 1) * attention.d_k)
+                if variant.means is not None:
+                    bias += weight[:, columns] @ variant.means[head.layer, head.head].to(weight)
+                weight[:, columns] = 0
         yield
     finally:
         for layer, weights in before.items():
             network.alignment_layers[layer].w_o.load_state_dict(weights)
-
-
-@torch.no_grad()
-def _silence(network: SequenceModel[Any], variant: Silenced) -> None:
-    for head in variant.heads:
-        attention = network.alignment_layers[head.layer]
-        weight, bias = attention.w_o.weight, attention.w_o.bias
-        columns = slice(head.head * attention.d_k, (head.head + 1) * attention.d_k)
-        if variant.means is not None:
-            bias += weight[:, columns] @ variant.means[head.layer, head.head].to(weight)
-        weight[:, columns] = 0
 
 
 def head_means(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attention_lab.composition.build import Trust
+from attention_lab.composition.classes import Trust
 from attention_lab.data.batches import Batch
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import SettingError

@@ -172,8 +172,7 @@ def write_comparison_page(groups: Sequence[Group], trained: tuple[int, int] | No
         groups=table_of_groups(groups),
         lengths={title: table_of_lengths(groups, name) for name, title in LENGTH_TABLES.items()},
         runs=table_of_runs(groups),
-        pages=[run.page for group in groups for run in group.runs],
-        names=[Path(run.page).stem for group in groups for run in group.runs],
+        links=[(run.page, Path(run.page).stem) for group in groups for run in group.runs],
     )
     write_text(page, path)
 

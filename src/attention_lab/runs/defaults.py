@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from attention_lab.composition.build import Trust, component_defaults
+from attention_lab.composition.build import component_defaults
+from attention_lab.composition.classes import Trust
 from attention_lab.settings.checking import Section
 from attention_lab.settings.schema import ADAMW, Config, TrainSettings
 

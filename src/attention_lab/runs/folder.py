@@ -26,7 +26,10 @@ RUNS = Path("outputs/train")
 BEST = Path("checkpoints", "best.ckpt")
 """Where a run keeps its best checkpoint."""
 
-RUN_FILES = ("metrics.json", "train.log", "alignment.jsonl", str(BEST), "checkpoints/last.ckpt", ".hydra/config.yaml")
+HISTORY = "alignment.jsonl"
+"""Where a run keeps how its alignment formed, a line a validation."""
+
+RUN_FILES = ("metrics.json", "train.log", HISTORY, str(BEST), "checkpoints/last.ckpt", ".hydra/config.yaml")
 RUN_FOLDERS = ("checkpoints", "tensorboard", ".hydra")
 """What a training writes into its folder."""
 

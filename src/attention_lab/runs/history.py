@@ -16,9 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from attention_lab.runs.files import whole_file
 
-HISTORY = "alignment.jsonl"
-"""The file, in a run's folder."""
-
 _LARGEST = 2**28
 """Bytes of a file, and cells of all its maps, that are read at most: nobody's file shall fill the memory."""
 

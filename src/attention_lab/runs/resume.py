@@ -13,8 +13,8 @@ from attention_lab.runs.checkpoint import FIRST_RESUMABLE, CheckpointFile, read_
 from attention_lab.runs.defaults import with_defaults
 from attention_lab.runs.events import keep_events
 from attention_lab.runs.files import remove_leftovers, write_text
-from attention_lab.runs.folder import Finished
-from attention_lab.runs.history import HISTORY, keep_moments
+from attention_lab.runs.folder import HISTORY, Finished
+from attention_lab.runs.history import keep_moments
 from attention_lab.runs.paths import typed
 from attention_lab.runs.trained import fitting_weights
 from attention_lab.settings.schema import Config, TrainSettings

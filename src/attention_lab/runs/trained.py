@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attention_lab.composition.build import Trust, build_data, build_run
+from attention_lab.composition.build import build_data, build_run
+from attention_lab.composition.classes import Trust
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import SettingError
 from attention_lab.models.model import SequenceModel

@@ -118,7 +118,7 @@ class OptimizerSettings(Section):
         learning_rate: its peak, reached at the end of the warm-up.
         final_learning_rate: where the cosine ends, at `trainer.max_steps`.
         warmup_steps: steps until the peak.
-        weight_decay: decoupled weight decay, of matrices only.
+        weight_decay: of matrices only; decoupled where the class means that, as AdamW does.
         betas: decay rates of the two moments; null for an optimizer that has none.
         gradient_clip: largest norm of the gradient; 0 does not clip.
     """

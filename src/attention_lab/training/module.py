@@ -13,7 +13,7 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
 from attention_lab.attention.packing import Packing
-from attention_lab.composition.build import OptimizerFactory, WeightGroups
+from attention_lab.composition.training import OptimizerFactory, WeightGroups
 from attention_lab.data.batches import Batch
 from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores, token_loss
 from attention_lab.models.inference import greedy_decode

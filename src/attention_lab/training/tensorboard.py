@@ -44,6 +44,7 @@ class RunLogger(TensorBoardLogger):
 
 
 _ALWAYS = ("task", "model", "attention", "position", "seed", "data.max_length", "optimizer.learning_rate")
+"""Settings that tell most runs apart, for the HParams view."""
 
 
 def hparam_columns(settings: Mapping[str, object], asked_for: Collection[str]) -> dict[str, int | float | str]:
