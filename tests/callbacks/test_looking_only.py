@@ -28,7 +28,7 @@ def rows() -> SequenceRows:
 @pytest.fixture
 def trainer(tmp_path):
     logger = TensorBoardLogger(tmp_path, name=None, version="tensorboard")
-    yield Mock(spec=Trainer, is_global_zero=True, sanity_checking=False, logger=logger, global_step=0)
+    yield Mock(spec=Trainer, is_global_zero=True, sanity_checking=False, logger=logger, loggers=[logger], global_step=0)
     logger.experiment.close()
 
 
@@ -49,7 +49,7 @@ def test_maps_and_samples_leave_no_trace_in_the_network(rows, trainer):
     assert torch.equal(torch.get_rng_state(), random_state)
 
 
-@pytest.mark.parametrize("silent", [{"is_global_zero": False}, {"sanity_checking": True}, {"logger": None}])
+@pytest.mark.parametrize("silent", [{"is_global_zero": False}, {"sanity_checking": True}, {"loggers": []}])
 def test_nothing_is_written_from_elsewhere_or_in_the_sanity_check(rows, trainer, silent):
     written = []
     trainer.logger.experiment.file_writer.add_summary = lambda *_: written.append("image")

@@ -74,7 +74,9 @@ def fit(module: SequenceTraining, data: SequenceData, max_steps: int, *callbacks
 
 def loss_and_gradients(batch: list[Batch], monkeypatch: pytest.MonkeyPatch) -> tuple[Tensor, list[Tensor]]:
     module = make_module()
-    monkeypatch.setattr(SequenceTraining, "trainer", SimpleNamespace(global_step=0, world_size=1))
+    monkeypatch.setattr(
+        SequenceTraining, "trainer", SimpleNamespace(global_step=0, world_size=1, accumulate_grad_batches=1)
+    )
     loss = module.training_step(batch, 0)
     loss.backward()
     return loss.detach(), [weight.grad for weight in module.parameters() if weight.grad is not None]

@@ -49,7 +49,7 @@ def training(config: dict[str, Any], run: Path) -> tuple[Trainer, SequenceTraini
         betas=(optimizer.betas[0], optimizer.betas[1]),
         config=config,
     )
-    return make_trainer(settings, run, []), module
+    return make_trainer(settings, run, [], []), module
 
 
 @pytest.fixture(scope="module")

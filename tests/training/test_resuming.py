@@ -22,6 +22,27 @@ class InValidation(Callback):
             terminate(pl_module)
 
 
+class InAStep(Callback):
+    """Is told to stop after the first of a step's batches."""
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if batch_idx == 5 * trainer.accumulate_grad_batches:
+            terminate(pl_module)
+
+
+@pytest.mark.parametrize("limit", ["null", pytest.param("2", marks=pytest.mark.slow), "0.4"])
+def test_a_step_of_several_batches_is_finished_before_it_stops(tmp_path, monkeypatch, limit):
+    settings = (*RUN, "trainer.accumulate_grad_batches=3", f"trainer.limit_train_batches={limit}")
+    whole = run(tmp_path / "whole", *settings)
+    with monkeypatch.context() as patched:
+        signalled(patched, InAStep())
+        with pytest.raises(Interrupted):
+            run(tmp_path / "run", *settings)
+    assert torch.load(tmp_path / "run/checkpoints/last.ckpt")["global_step"] == 6
+    resumed = run(tmp_path / "run", *settings, f"resume={tmp_path / 'run'}")
+    torch.testing.assert_close(resumed["state_dict"], whole["state_dict"], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(
     ("stop", "step"),
     [

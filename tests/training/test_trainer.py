@@ -50,7 +50,7 @@ def test_what_the_machine_cannot_do_is_refused(gpus, overrides, count, setting):
 def test_a_trainer_counts_steps_alone_and_heeds_no_batch_job_around_it(tmp_path, monkeypatch):
     for name, value in {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NAME": "x", "SLURM_PROCID": "3"}.items():
         monkeypatch.setenv(name, value)
-    trainer = make_trainer(settings("trainer.validate_every=7", "optimizer.gradient_clip=0"), tmp_path, [])
+    trainer = make_trainer(settings("trainer.validate_every=7", "optimizer.gradient_clip=0"), tmp_path, [], [])
     assert (trainer.world_size, trainer.global_rank) == (1, 0)
     assert (trainer.max_epochs, trainer.max_steps, trainer.val_check_interval) == (-1, -1, 7)
     assert trainer.gradient_clip_val is None

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from attention_lab.callbacks.writer import writer_of
 from attention_lab.data.batches import Batch
 from attention_lab.metrics.alignment import AlignmentScores, Head
 from attention_lab.models.model import ModelOutput, SequenceModel
@@ -57,11 +56,12 @@ class AlignmentMonitor(Callback):
         assert best is not None
         for name in ("hit_rate", "mass"):
             pl_module.log(f"val/alignment_{name}", scores.of(best)[name])
-        writer = writer_of(trainer)
-        if writer is None:
+        if trainer.sanity_checking:
             return
-        for layer, head in itertools.product(*map(range, scores.mass.shape)):
-            figures = scores.of(Head(attention, layer, head))
-            for name in ("hit_rate", "mass"):
-                tag = f"alignment_{name}/{attention}/layer_{layer}/head_{head}"
-                writer.add_scalar(tag, figures[name], trainer.global_step)
+        figures = {
+            f"alignment_{name}/{attention}/layer_{layer}/head_{head}": scores.of(Head(attention, layer, head))[name]
+            for layer, head in itertools.product(*map(range, scores.mass.shape))
+            for name in ("hit_rate", "mass")
+        }
+        for logger in trainer.loggers:
+            logger.log_metrics(figures, trainer.global_step)

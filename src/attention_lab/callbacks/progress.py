@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
-from torch import Tensor
 from tqdm import tqdm
+
+from attention_lab.training.module import SequenceTraining
 
 if TYPE_CHECKING:
     Bar = tqdm[Any]
@@ -42,7 +43,6 @@ class TrainingProgress(ProgressBar):
         self.max_steps = max_steps
         self._enabled = True
         self._started = time.monotonic()
-        self._loss: Tensor | None = None
         self._bar = bar(max_steps, "step", enabled=False)
 
     def enable(self) -> None:
@@ -58,12 +58,13 @@ class TrainingProgress(ProgressBar):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._loss = outputs["loss"]
         self._bar.update(trainer.global_step - self._bar.n)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking or not self._enabled:
             return
+        assert isinstance(pl_module, SequenceTraining)
+        loss = pl_module.training_loss
         scalars = {name: float(value) for name, value in trainer.callback_metrics.items()}
         self._bar.clear()
         aligned = scalars.get("val/alignment_hit_rate")
@@ -72,7 +73,7 @@ class TrainingProgress(ProgressBar):
             trainer.global_step,
             time.monotonic() - self._started,
             # What goes on in the middle of a validation has not had a step yet.
-            "–" if self._loss is None else f"{float(self._loss):.4f}",
+            "–" if loss is None else f"{loss:.4f}",
             scalars["val/loss"],
             scalars["val/token_accuracy"],
             scalars["val/exact_match"],

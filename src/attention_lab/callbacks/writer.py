@@ -3,19 +3,19 @@
 import io
 
 from lightning.pytorch import Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from PIL.Image import Image
 
 # Made by protobuf when it is imported, so that no checker sees it.
 from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 from torch.utils.tensorboard import SummaryWriter
 
+from attention_lab.training.loggers import tensorboard_of
+
 
 def writer_of(trainer: Trainer) -> SummaryWriter | None:
     """Returns the run's writer; None on every process but the first, in the sanity check, and without TensorBoard."""
-    if not trainer.is_global_zero or trainer.sanity_checking or not isinstance(trainer.logger, TensorBoardLogger):
-        return None
-    return trainer.logger.experiment
+    logger = tensorboard_of(trainer)
+    return None if logger is None or not trainer.is_global_zero or trainer.sanity_checking else logger.experiment
 
 
 def add_picture(writer: SummaryWriter, tag: str, picture: Image, step: int) -> None:

@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attention_lab.errors import SettingError
 from attention_lab.runs.paths import here, no_reference, quoted
+from attention_lab.settings.lightning import PASSED_ON, REFUSED
 
 PATHS = ("checkpoint", "init_from", "resume")
 """Settings that name a file or a folder: one that is there is meant literally, however Hydra would read its name."""
@@ -144,7 +145,9 @@ def _literal(text: str) -> str:
     name, _, value = text.partition("=")
     if name.lstrip("+") in PATHS and value and os.path.exists(here() / value):
         return f"{name}={quoted(value)}"
-    return text
+    # Arguments of Lightning's that no file lists. Two pluses: they may stand in the config of a run that goes on.
+    section, _, argument = name.partition(".")
+    return f"++{text}" if section == "trainer" and argument in (*PASSED_ON, *REFUSED) else text
 
 
 def _check_once(overrides: Sequence[Override], multirun: bool) -> None:

@@ -77,7 +77,9 @@ def _first_wrong(configs: Configs, overrides: Sequence[str]) -> tuple[str, Setti
         except Exception as error:
             choices = _choices(configs, override, texts[:number])
             groups = [str(group) for group in config.hydra.runtime.choices]
-            chosen_before = override.key_or_group in groups
+            # Of what may be several, there is no single choice to be found.
+            several = isinstance(OmegaConf.select(config, override.key_or_group), DictConfig) and not override.is_add()
+            chosen_before = override.key_or_group in groups or several
             if choices and not override.is_delete() and (chosen_before or override.is_add()):
                 return texts[number], _wrong_choice(override, choices, chosen_before, error)
             return texts[number], _wrong_setting(override, config, groups, error)
@@ -95,8 +97,11 @@ def _wrong_choice(override: Override, choices: list[str], chosen_before: bool, e
         return SettingError(text, reason=f"has no place to go; write {name}={as_written(value)}")
     if chosen_before and (override.is_add() or override.is_force_add()):
         return SettingError(text, reason=f"is written without the plus: {text.lstrip('+')}")
-    if value not in choices:
-        return SettingError(name, value, f"is not a choice{suggestion(str(value), choices)}")
+    wrong = [
+        each for each in (cast(list[object], value) if isinstance(value, list) else [value]) if each not in choices
+    ]
+    if wrong:
+        return SettingError(name, value, f"is not a choice{suggestion(str(wrong[0]), choices)}")
     return SettingError(text, reason=f"cannot be used: {_said(error)} (in {name}/{value}.yaml or what it names)")
 
 

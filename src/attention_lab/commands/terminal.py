@@ -37,6 +37,8 @@ def quiet_libraries() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     for library in ("lightning.pytorch", "lightning.fabric", "torch.utils.flop_counter", "fontTools"):
         logging.getLogger(library).setLevel(logging.WARNING)
+    # It is asked for, or it says nothing.
+    logging.getLogger("lightning.pytorch.callbacks.model_summary").setLevel(logging.INFO)
     # "Consider more workers", "fewer batches than the logging interval": measured, and not true of data this small.
     warnings.filterwarnings("ignore", category=PossibleUserWarning)
     if threading.excepthook is not _hand_on:

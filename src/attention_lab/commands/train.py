@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from lightning.pytorch import Callback, seed_everything
+from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 from attention_lab.callbacks.alignment import AlignmentMonitor
 from attention_lab.callbacks.attention_maps import AttentionMaps
@@ -15,7 +16,7 @@ from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.commands.terminal import quiet_libraries
 from attention_lab.composition.build import build_data, build_run
-from attention_lab.composition.training import build_callbacks, build_optimizer
+from attention_lab.composition.training import build_callbacks, build_loggers, build_optimizer, build_profiler
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.errors import Interrupted, SettingError
@@ -31,10 +32,10 @@ from attention_lab.runs.paths import look_at, program, shown, typed
 from attention_lab.runs.resume import checkpoint_of, make_ready, take_weights
 from attention_lab.runs.trained import load_trained
 from attention_lab.settings.flat import flat_settings
-from attention_lab.settings.schema import Config, TrainSettings
+from attention_lab.settings.schema import TENSORBOARD, Config, TrainSettings
+from attention_lab.training.loggers import TensorBoard, hparam_columns
 from attention_lab.training.module import DivergedError, SequenceTraining
 from attention_lab.training.restoring import restore
-from attention_lab.training.tensorboard import RunLogger, hparam_columns
 from attention_lab.training.trainer import check_device, choose_device, make_trainer
 from attention_lab.training.tuning import flush_denormals, frozen_heap
 
@@ -50,10 +51,11 @@ class Prepared(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """How far a training came: its steps, and the seconds that they took."""
+    """How far a training came: its steps, the seconds that they took, and the loggers that are open still."""
 
     steps: int
     seconds: float
+    loggers: list[Logger]
 
 
 def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | None = None) -> None:
@@ -68,7 +70,8 @@ def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | No
         SettingError: the settings do not fit together, or not this machine, or not the run that is to go on.
     """
     quiet_libraries()
-    check_world_size(settings.trainer.devices)
+    settings = settings.shortened()
+    check_world_size(settings.trainer.devices, nodes=settings.trainer.num_nodes)
     check_device(settings.trainer)
     if rank() > 0:
         # The folder and the terminal belong to the first process.
@@ -81,7 +84,7 @@ def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | No
             check_unused(run_dir)
         prepared = _prepare(settings, run_dir)
         try:
-            if settings.trainer.devices > 1 and not launcher():
+            if settings.trainer.world_size > 1 and not launcher():
                 finished = launch(_prepare_and_fit, settings.trainer.devices, settings, run_dir, record or {})
             else:
                 finished = _fit(prepared, settings, run_dir, record or {})
@@ -106,8 +109,8 @@ def _prepare(settings: TrainSettings, run_dir: Path) -> Prepared:
     # A CPU saves what it does not pad; a GPU has to wait for every part.
     parts = 1 if choose_device(settings.trainer.accelerator).type == "cuda" else network.batch_parts
     data = build_data(task, settings.data, settings.seed, parts=parts)
-    data.endless = True
-    _check_shares(data, settings.trainer.devices)
+    data.endless, data.limit = True, settings.trainer.limit_train_batches
+    _check_shares(data, settings.trainer.world_size)
     last = checkpoint_of(settings, config, run_dir)
     if last is None and settings.init_from is not None:
         take_weights(network, settings.init_from)
@@ -129,12 +132,19 @@ def _fit(prepared: Prepared, settings: TrainSettings, run_dir: Path, record: Map
     """
     module, data, last = prepared
     trainer = make_trainer(
-        settings, run_dir, _callbacks(settings, data, module.network, run_dir), launched=bool(launcher())
+        settings,
+        run_dir,
+        _callbacks(settings, data, module.network, run_dir),
+        build_loggers(settings.logger, run_dir, settings.trusted),
+        build_profiler(settings.trainer.profiler, run_dir, settings.trusted),
+        launched=bool(launcher()),
     )
     if last is not None:
         restore(last, trainer, module, settings.resume)
     if rank() == 0:
         make_ready(run_dir, settings.plain(), record, last)
+        for logger in _beside_tensorboard(trainer):
+            logger.log_hyperparams(flat_settings(settings.plain()))
         _announce(prepared)
     try:
         with frozen_heap():
@@ -151,13 +161,17 @@ def _fit(prepared: Prepared, settings: TrainSettings, run_dir: Path, record: Map
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         # What is scored from here on, one process scores alone.
         torch.distributed.destroy_process_group()
-    return Finished(trainer.global_step, round(module.seconds, 2))
+    return Finished(trainer.global_step, round(module.seconds, 2), _beside_tensorboard(trainer))
+
+
+def _beside_tensorboard(trainer: Trainer) -> list[Logger]:
+    return [logger for logger in trainer.loggers if not isinstance(logger, TensorBoardLogger)]
 
 
 def _prepare_and_fit(settings: TrainSettings, run_dir: Path, record: Mapping[str, str]) -> Finished:
     """Trains in a process that was launched for it, and has nothing of what its launcher has built."""
     quiet_libraries()
-    return _fit(_prepare(settings, run_dir), settings, run_dir, record)
+    return _fit(_prepare(settings, run_dir), settings, run_dir, record)._replace(loggers=[])
 
 
 def _report(data: SequenceData, finished: Finished, settings: TrainSettings, run_dir: Path) -> None:
@@ -173,10 +187,14 @@ def _report(data: SequenceData, finished: Finished, settings: TrainSettings, run
         "checkpoint": str(best),
     }
     write_json(metrics, run_dir / "metrics.json")
-    logger = RunLogger(run_dir)
     known = {name: value for name, value in scores.figures.items() if value is not None}
-    logger.log_result(hparam_columns(flat_settings(trained.config), asked_for(run_dir)), known, finished.steps)
-    logger.finalize("success")
+    for logger in finished.loggers:
+        logger.log_metrics(known, finished.steps)
+        logger.save()
+    if any(component["_target_"] == TENSORBOARD for component in settings.logger.own.values()):
+        logger = TensorBoard(run_dir)
+        logger.log_result(hparam_columns(flat_settings(trained.config), asked_for(run_dir)), known, finished.steps)
+        logger.finalize("success")
     _say_what_was_reached(scores, finished, trained.step, run_dir)
 
 

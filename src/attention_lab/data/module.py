@@ -27,6 +27,7 @@ class SequenceData(LightningDataModule):
         num_workers: processes that assemble batches; they change nothing but speed.
         parts: parts of like lengths that a training batch is cut into, at most; they change nothing but speed, either.
         endless: deal training batches without end, epoch after epoch, to a trainer that counts steps alone.
+        limit: training batches an epoch at most, or their share; None deals all.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class SequenceData(LightningDataModule):
         num_workers: int = 0,
         parts: int = 1,
         endless: bool = False,
+        limit: float | None = None,
     ) -> None:
         super().__init__()
         self.batch_size = batch_size
@@ -46,6 +48,7 @@ class SequenceData(LightningDataModule):
         self.num_workers = num_workers
         self.parts = parts
         self.endless = endless
+        self.limit = limit
         self.task = task
         self._space = space
         self._sizes = sizes
@@ -72,9 +75,10 @@ class SequenceData(LightningDataModule):
         It begins with the batch of the trainer's next step, where there is a trainer, and deals its process's share.
         """
         rows = self.rows("train")
-        step = 0 if self.trainer is None else self.trainer.global_step
+        first = 0 if self.trainer is None else self.trainer.global_step * self.trainer.accumulate_grad_batches
         deal = EndlessBatches if self.endless else OneEpoch
-        return self._loader(LikeLengths(rows, self.parts), deal(rows, self.batch_size, self.seed, step, self._share))
+        batches = deal(rows, self.batch_size, self.seed, first, self._share, self.limit)
+        return self._loader(LikeLengths(rows, self.parts), batches)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Returns the process's share of the validation split, every row of which belongs to exactly one."""

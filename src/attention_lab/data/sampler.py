@@ -24,19 +24,27 @@ class EndlessBatches(Sampler[list[int]]):
         seed: decides the order.
         first: the number of the first batch to deal.
         share: which of the processes this is, from 0, and how many there are.
+        limit: batches an epoch at most, or their share; None deals all.
 
     Raises:
         SettingError: there are more processes than rows in any batch.
     """
 
     def __init__(
-        self, rows: Sized, batch_size: int, seed: int, first: int = 0, share: tuple[int, int] = (0, 1)
+        self,
+        rows: Sized,
+        batch_size: int,
+        seed: int,
+        first: int = 0,
+        share: tuple[int, int] = (0, 1),
+        limit: float | None = None,
     ) -> None:
         self.rows = rows
         self.batch_size = batch_size
         self.seed = seed
         self.first = first
         self.process, self.num_processes = share
+        self.limit = limit
         if min(len(rows), batch_size) < self.num_processes:
             reason = (
                 f"and {len(rows)} rows are too few for {self.num_processes} processes to have a share of every batch"
@@ -45,9 +53,12 @@ class EndlessBatches(Sampler[list[int]]):
 
     @property
     def batches_per_epoch(self) -> int:
-        """How many batches deal every row once."""
+        """How many batches deal every row once, or as many rows as the limit leaves."""
         full, rest = divmod(len(self.rows), self.batch_size)
-        return full + (rest >= self.num_processes)
+        batches = full + (rest >= self.num_processes)
+        if self.limit is None:
+            return batches
+        return min(batches, self.limit) if isinstance(self.limit, int) else max(1, int(batches * self.limit))
 
     def __iter__(self) -> Iterator[list[int]]:
         first_epoch, place = divmod(self.first, self.batches_per_epoch)
@@ -67,7 +78,7 @@ class OneEpoch(EndlessBatches):
 
     def __iter__(self) -> Iterator[list[int]]:
         share = (self.process, self.num_processes)
-        batches = EndlessBatches(self.rows, self.batch_size, self.seed, self.first, share)
+        batches = EndlessBatches(self.rows, self.batch_size, self.seed, self.first, share, self.limit)
         left = self.batches_per_epoch - self.first % self.batches_per_epoch
         self.first += left
         return itertools.islice(batches, left)

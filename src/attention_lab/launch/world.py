@@ -35,17 +35,22 @@ def rank(environment: Mapping[str, str] = os.environ) -> int:
     return 0 if by is None else int(environment.get(by, 0))
 
 
-def check_world_size(devices: int, environment: Mapping[str, str] = os.environ) -> None:
+def check_world_size(devices: int, environment: Mapping[str, str] = os.environ, nodes: int = 1) -> None:
     """Refuses a training by other than as many processes as there are.
 
     Raises:
-        SettingError: torchrun or srun has started another number of them.
+        SettingError: torchrun or srun has started another number of them, or should have for several machines.
     """
     by = launcher(environment)
     if by:
         size = int(environment["WORLD_SIZE" if by == "torchrun" else _TASKS])
-        if size != devices:
-            raise SettingError("trainer.devices", devices, f"does not fit {by}, which has started {size} processes")
+        if size != devices * nodes:
+            on = f" on each of trainer.num_nodes={nodes}" if nodes > 1 else ""
+            reason = f"{on} does not fit {by}, which has started {size} processes".strip()
+            raise SettingError("trainer.devices", devices, reason)
+    elif nodes > 1:
+        reason = "needs torchrun or srun to start the processes on every machine"
+        raise SettingError("trainer.num_nodes", nodes, reason)
 
 
 def ended_by_launcher(seconds: float) -> bool:

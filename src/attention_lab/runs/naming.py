@@ -7,7 +7,7 @@ LONGEST = 80
 """Characters of a name."""
 
 _NO_PART_OF_IT = (
-    r"task|resume|trust|init_from|trainer|trainer\.(accelerator|devices)|data\.num_workers|callbacks(\..*)?"
+    r"task|resume|trust|init_from|trainer|trainer\.(accelerator|devices)|data\.num_workers|(callbacks|logger)(\..*)?"
 )
 """Settings that say where a run runs, how it is watched or what it goes on from; the task comes first of all."""
 

@@ -24,6 +24,11 @@ _MAY_CHANGE = (
     "trainer.accelerator",
     "early_stopping.",
     "callbacks.",
+    "logger.",
+    "trainer.profiler",
+    "trainer.log_every_n_steps",
+    "trainer.max_time",
+    "trainer.detect_anomaly",
     "data.num_workers",
 )
 """Settings, or sections, that decide when a run ends, where it runs and how it is watched.
@@ -31,7 +36,7 @@ _MAY_CHANGE = (
 Of these, `trainer.max_steps` stretches the learning rate's schedule, and another accelerator rounds differently.
 """
 
-_ENDS = ("trainer.max_steps", "early_stopping.")
+_ENDS = ("trainer.max_steps", "trainer.max_time", "early_stopping.")
 
 
 def checkpoint_of(settings: TrainSettings, config: Config, run_dir: Path) -> CheckpointFile | None:

@@ -8,8 +8,8 @@ from attention_lab.settings.schema import Config
 def flat_settings(config: Config, named: Collection[str] | None = None) -> Config:
     """Returns the settings that make a run what it is, under the names that the command line uses.
 
-    How it is watched makes no difference, so the callbacks are left out. A component goes by the name under which it
-    was chosen, `attention: linformer`, or by that of its class where this is not known.
+    How it is watched makes no difference, so callbacks and loggers are left out. A component goes by the name under
+    which it was chosen, `attention: linformer`, or by that of its class where this is not known.
 
     Args:
         config: a run's whole config.
@@ -20,7 +20,7 @@ def flat_settings(config: Config, named: Collection[str] | None = None) -> Confi
     for name, value in config.items():
         if not isinstance(value, dict):
             found[name] = value
-        elif name not in ("callbacks", "choices"):
+        elif name not in ("callbacks", "logger", "choices"):
             for inner, setting in value.items():
                 if inner == "_target_":
                     found[name] = choices.get(name, setting.rpartition(".")[2])

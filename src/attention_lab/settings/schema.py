@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from attention_lab.errors import SettingError
-from attention_lab.settings.checking import STRICT, Section, unknown
+from attention_lab.settings.checking import STRICT, Section, build, unknown
+from attention_lab.settings.lightning import PASSED_ON, REFUSED, Strategy, passed_on
 from attention_lab.settings.plain import check_plain
 
 Config = dict[str, Any]
@@ -148,25 +149,72 @@ class OptimizerSettings(Section):
 
 
 class TrainerSettings(Section):
-    """Where and how long to train.
+    """Where and how long to train. What else stands in its section are arguments of Lightning's `Trainer`.
 
     Attributes:
         accelerator: `auto` takes a GPU if there is one.
         precision: `auto` is bf16-mixed on a GPU that can, else 32-true.
         max_steps: optimiser steps at most.
         validate_every: steps between validations.
-        devices: processes that train together, each on a GPU of its own or on the CPU; each takes a share of every
-            batch.
+        devices: processes a machine that train together, each on a GPU of its own or on the CPU; each takes a share of
+            every batch.
+        num_nodes: machines; on each, torchrun or srun starts as many processes.
+        strategy: how processes go together; `auto` is DDP where there are several.
         deterministic: use only reproducible kernels, also on a GPU.
+        accumulate_grad_batches: batches a step; the loss is the mean over all of their tokens.
+        limit_train_batches: batches an epoch at most, or their share; null for all.
+        limit_val_batches: validation batches that are scored while training, or their share; null for all.
+        fast_dev_run: train so many steps and score so many batches, to see whether all works; true for one.
+        log_every_n_steps: steps between two losses that are logged.
+        profiler: `simple` or `advanced` writes into the run's folder what took how long; or a class and its arguments.
     """
+
+    model_config = STRICT | ConfigDict(extra="allow")
 
     accelerator: Accelerator
     precision: Precision
     max_steps: Count
     validate_every: Count
     deterministic: bool
-    # Earlier checkpoints know nothing of it.
+    # Earlier checkpoints know nothing of the rest.
     devices: Count = 1
+    num_nodes: Count = 1
+    strategy: Strategy = "auto"
+    accumulate_grad_batches: Count = 1
+    limit_train_batches: int | float | None = None
+    limit_val_batches: int | float | None = None
+    fast_dev_run: bool | int = False
+    log_every_n_steps: Count = 10
+    profiler: Literal["simple", "advanced"] | Component | None = None
+
+    @property
+    def world_size(self) -> int:
+        """Processes, on all machines together."""
+        return self.devices * self.num_nodes
+
+    @property
+    def lightnings(self) -> Mapping[str, Any]:
+        """Further arguments of Lightning's `Trainer`, those that are given."""
+        return {name: value for name, value in (self.model_extra or {}).items() if value is not None}
+
+    @model_validator(mode="after")
+    def _check(self) -> "TrainerSettings":
+        given: Config = self.model_extra or {}
+        for name, value in given.items():
+            if name in REFUSED:
+                raise SettingError(name, value, REFUSED[name])
+            if name not in PASSED_ON:
+                known = [f"trainer.{each}" for each in (*type(self).model_fields, *PASSED_ON)]
+                error = unknown(f"trainer.{name}", value, known)
+                raise SettingError(error.setting.removeprefix("trainer."), error.value, error.reason)
+        build(passed_on, given, "")
+        for name in ("limit_train_batches", "limit_val_batches"):
+            limit: float | None = getattr(self, name)
+            if limit is not None and not (limit >= 1 if isinstance(limit, int) else 0 < limit <= 1):
+                raise SettingError(name, limit, "must be 1 batch or more, or as a share above 0.0 and up to 1.0")
+        if self.fast_dev_run < 0:
+            raise SettingError("fast_dev_run", self.fast_dev_run, "must be true, false or a number of steps")
+        return self
 
 
 Monitor = Literal["val/loss", "val/token_accuracy", "val/exact_match", "val/alignment_hit_rate", "val/alignment_mass"]
@@ -219,13 +267,40 @@ class CallbackSettings(Section):
 
     @model_validator(mode="after")
     def _check_own(self) -> "CallbackSettings":
-        given: Mapping[str, object] = self.model_extra or {}
-        for name, component in given.items():
-            if not isinstance(component, dict) or "_target_" not in component:
-                known = [f"callbacks.{each}" for each in type(self).model_fields]
-                error = unknown(f"callbacks.{name}", component, known)
-                raise SettingError(error.setting.removeprefix("callbacks."), error.value, error.reason)
+        _check_components(self.model_extra or {}, "callbacks", list(type(self).model_fields))
         return self
+
+
+class LoggerSettings(Section):
+    """Where scalars go, each logger under a name: its class and its settings. Only TensorBoard gets pictures."""
+
+    model_config = STRICT | ConfigDict(extra="allow")
+
+    @property
+    def own(self) -> Mapping[str, Component]:
+        """The loggers, by their names."""
+        return self.model_extra or {}
+
+    @model_validator(mode="after")
+    def _check_own(self) -> "LoggerSettings":
+        _check_components(self.model_extra or {}, "logger", [])
+        return self
+
+
+TENSORBOARD = "attention_lab.training.loggers.TensorBoard"
+"""What earlier runs were logged by, whose configs name no logger."""
+
+
+def _check_components(given: Mapping[str, object], section: str, besides: list[str]) -> None:
+    """Refuses what is neither a setting of a section nor a class with its settings.
+
+    Raises:
+        SettingError: there is such a thing, by its name in the section.
+    """
+    for name, component in given.items():
+        if not isinstance(component, dict) or "_target_" not in component:
+            error = unknown(f"{section}.{name}", component, [f"{section}.{each}" for each in besides])
+            raise SettingError(error.setting.removeprefix(f"{section}."), error.value, error.reason)
 
 
 class TrainedSettings(Section):
@@ -269,6 +344,7 @@ class TrainSettings(TrainedSettings):
         checkpoint: which step is the best.
         early_stopping: when the task counts as solved.
         callbacks: what is shown meanwhile.
+        logger: where scalars go.
         init_from: a checkpoint whose weights a new run begins with.
         resume: the folder of a run to go on with, or `latest`.
         trust: packages whose classes a config that is read from a file may name.
@@ -279,7 +355,10 @@ class TrainSettings(TrainedSettings):
     checkpoint: CheckpointSettings
     early_stopping: EarlyStoppingSettings
     callbacks: CallbackSettings
-    # Earlier checkpoints know nothing of it.
+    # Earlier checkpoints know nothing of the rest.
+    logger: LoggerSettings = Field(
+        default_factory=lambda: LoggerSettings.model_validate({"tensorboard": {"_target_": TENSORBOARD}})
+    )
     init_from: str | None = None
     resume: str | None = None
     trust: Packages = Field(default_factory=list[str])
@@ -289,6 +368,21 @@ class TrainSettings(TrainedSettings):
         # What no checkpoint may hold is better refused before training than after it.
         check_plain(self.plain())
         return self
+
+    def shortened(self) -> "TrainSettings":
+        """Returns the settings of a development run, of few steps and few batches, if that is what is asked for."""
+        steps, data = int(self.trainer.fast_dev_run), self.data
+        if not steps:
+            return self
+        rows = steps * data.batch_size
+        sizes = {name: min(getattr(data, name), rows) for name in ("validation_size", "test_size")}
+        trainer = {"max_steps": min(steps, self.trainer.max_steps), "validate_every": steps}
+        return self.model_copy(
+            update={
+                "data": data.model_copy(update=sizes),
+                "trainer": self.trainer.model_copy(update=trainer),
+            }
+        )
 
     def plain(self) -> Config:
         """Returns what describes the run, as plain types: it goes into its folder and into every checkpoint.

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from jaxtyping import Float
@@ -22,9 +22,6 @@ from attention_lab.runs.checkpoint import CHECKPOINT_FORMAT
 from attention_lab.settings.schema import Config
 from attention_lab.tasks.vocabulary import PAD
 from attention_lab.training.schedule import warmup_then_cosine
-
-LOG_EVERY = 10
-"""Steps between two that log the training loss; the first one and those that are validated do so as well."""
 
 SOLVED = 0.99
 """A task counts as solved at the first validation with at least this exact match."""
@@ -58,6 +55,10 @@ def batch_loss(predict: Callable[[Tokens, Tokens], Tensor], batch: Sequence[Batc
     labels = [part.labels for part in batch]
     logits = predict([part.source for part in batch], [part.target for part in batch])
     return token_loss(logits, Packing.of(labels).pack(labels))
+
+
+def _tokens_of(batch: Sequence[Batch]) -> Float[Tensor, ""]:
+    return torch.stack([(part.labels != PAD).sum() for part in batch]).sum().float()
 
 
 def weight_groups(network: nn.Module, weight_decay: float) -> WeightGroups:
@@ -96,6 +97,7 @@ class SequenceTraining(LightningModule):
         observers: are shown every part of a validation batch and what the network made of it, attention included.
             Without any, validation makes no attention maps.
         solved: the step and the seconds of the first validation at which the task counted as solved, if there was one.
+        training_loss: the one that was logged last; None before the first.
     """
 
     def __init__(
@@ -127,7 +129,11 @@ class SequenceTraining(LightningModule):
         )
         self._scores = TeacherForcedScores()
         self._decoded = DecodedExactMatch()
+        self.training_loss: float | None = None
         self._loss: Tensor | None = None
+        # Of a step of several batches, so far.
+        self._sum: Tensor | float = 0.0
+        self._tokens: Tensor | float = 0.0
         self._rate = 0.0
         self._seconds_before = 0.0
         self._started = time.monotonic()
@@ -143,21 +149,41 @@ class SequenceTraining(LightningModule):
     def training_step(self, batch: Sequence[Batch], batch_idx: int) -> Tensor:
         """Returns the mean loss over the tokens of all parts of the batch."""
         loss = batch_loss(self.network.logits, batch)
+        if self.trainer.accumulate_grad_batches > 1:
+            return self._summed(loss, batch)
         if self.trainer.world_size > 1:
-            loss = loss * self._weight(batch)
+            tokens = _tokens_of(batch)
+            # So that the mean over processes is the mean over all tokens.
+            loss = loss * (tokens / self.trainer.strategy.reduce(tokens.clone(), reduce_op="mean"))
         self._loss = loss.detach()
         return loss
 
-    def _weight(self, batch: Sequence[Batch]) -> Tensor:
-        """Returns what this process's share counts, so that the mean over processes is the mean over all tokens."""
-        tokens = torch.stack([(part.labels != PAD).sum() for part in batch]).sum().float()
-        return tokens / self.trainer.strategy.reduce(tokens.clone(), reduce_op="mean")
+    def _summed(self, loss: Tensor, batch: Sequence[Batch]) -> Tensor:
+        """Returns the sum over a batch's tokens: how many the whole step has is known only once all its batches were.
+
+        Lightning's mean of the batches' means would give the tokens of a shorter batch more weight.
+        """
+        tokens = _tokens_of(batch)
+        self._tokens += tokens
+        summed = loss * tokens
+        self._sum += summed.detach()
+        return summed
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         self._rate = optimizer.param_groups[0]["lr"]
+        batches = self.trainer.accumulate_grad_batches
+        if batches > 1:
+            # The mean over processes, as gradients are; Lightning has divided each batch's loss by their number.
+            tokens = self.trainer.strategy.reduce(cast(Tensor, self._tokens), reduce_op="mean")
+            for weights in self.network.parameters():
+                if weights.grad is not None:
+                    weights.grad *= batches / tokens
+            self._loss = self._sum / tokens
+            self._sum = self._tokens = 0.0
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self.trainer.global_step == 1 or self.trainer.global_step % LOG_EVERY == 0:
+        every: int = self.trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue] - set by a connector
+        if self.trainer.global_step == 1 or self.trainer.global_step % every == 0:
             self.log_step()
 
     def log_step(self) -> None:
@@ -171,11 +197,11 @@ class SequenceTraining(LightningModule):
         """
         if self._loss is None:
             return
-        loss = float(self.trainer.strategy.reduce(self._loss, reduce_op="mean"))
+        self.training_loss = loss = float(self.trainer.strategy.reduce(self._loss, reduce_op="mean"))
         self._loss = None
         self._refuse_to_diverge("training loss", loss)
-        if self.logger is not None:
-            self.logger.log_metrics({"train/loss": loss, "train/learning_rate": self._rate}, self.trainer.global_step)
+        for logger in self.loggers:
+            logger.log_metrics({"train/loss": loss, "train/learning_rate": self._rate}, self.trainer.global_step)
 
     def _refuse_to_diverge(self, what: str, loss: float) -> None:
         if not math.isfinite(loss):

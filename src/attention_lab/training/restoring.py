@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import lightning
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -74,6 +74,8 @@ def _checked(file: CheckpointFile, trainer: Trainer, module: LightningModule) ->
     if not all(0 <= rate <= peak for rate in rates):
         raise SettingError("checkpoints/last.ckpt.optimizer_states", reason=f"has a learning rate beyond {peak}")
     kept = {"last_epoch", "_step_count", "_last_lr"}
+    # Whoever watched before need not do so now.
+    watching = {callback.state_key for callback in cast(list[Callback], cast(Any, trainer).callbacks)}
     return {
         "epoch": content["epoch"],
         "global_step": file.step,
@@ -81,7 +83,7 @@ def _checked(file: CheckpointFile, trainer: Trainer, module: LightningModule) ->
         "pytorch-lightning_version": lightning.__version__,
         "state_dict": content["state_dict"],
         "loops": copy.deepcopy({"fit_loop": content["loops"]["fit_loop"]}),
-        "callbacks": content["callbacks"],
+        "callbacks": {name: state for name, state in content["callbacks"].items() if name in watching},
         "optimizer_states": [
             {
                 # Copies, since two may lie on one another in the file.

@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
+
+from attention_lab.training.loggers import tensorboard_of
 
 
 class ExactResume(Callback):
@@ -33,8 +34,9 @@ class ExactResume(Callback):
         self.validated = state_dict["validated"]
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if isinstance(trainer.logger, TensorBoardLogger) and trainer.is_global_zero:
-            trainer.logger.experiment.flush()
+        tensorboard = tensorboard_of(trainer)
+        if tensorboard is not None and trainer.is_global_zero:
+            tensorboard.experiment.flush()
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         # A checkpoint that is written between a batch and its validation, or in the middle of that, says of the batch
@@ -43,6 +45,8 @@ class ExactResume(Callback):
         progress = checkpoint["loops"]["fit_loop"]
         for counted in ("total", "current"):
             batches = progress["epoch_loop.batch_progress"][counted]
+            # Of a step that was not done, all batches come again.
+            batches["processed"] -= batches["processed"] % trainer.accumulate_grad_batches
             batches["completed"] = batches["processed"]
             validations = progress["epoch_loop.val_loop.batch_progress"][counted]
             validations.update(dict.fromkeys(validations, 0))

@@ -37,7 +37,9 @@ class StopOnSignal(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._stop_if_told(trainer)
+        # Not in the middle of a step of several batches: what they have summed so far is in no checkpoint.
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+            self._stop_if_told(trainer)
 
     def on_validation_batch_end(
         self,

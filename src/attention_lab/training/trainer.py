@@ -6,16 +6,16 @@ from typing import Any, Literal
 
 import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.profilers import PassThroughProfiler, Profiler
 
 from attention_lab.errors import SettingError
-from attention_lab.settings.schema import Precision, TrainerSettings, TrainSettings
+from attention_lab.settings.schema import Config, Precision, TrainerSettings, TrainSettings
 from attention_lab.training.checkpointing import BestAndLast, WholeFiles
-from attention_lab.training.module import LOG_EVERY
 from attention_lab.training.resuming import ExactResume
 from attention_lab.training.stopping import StopAtTheEnd, StopOnSignal, StopWhenSolved
-from attention_lab.training.tensorboard import RunLogger
 
 
 class NoProfiler(PassThroughProfiler):
@@ -26,43 +26,68 @@ class NoProfiler(PassThroughProfiler):
         return nullcontext()
 
 
-def make_trainer(settings: TrainSettings, run_dir: Path, callbacks: list[Callback], launched: bool = False) -> Trainer:
+def make_trainer(
+    settings: TrainSettings,
+    run_dir: Path,
+    callbacks: list[Callback],
+    loggers: list[Logger],
+    profiler: Profiler | None = None,
+    launched: bool = False,
+) -> Trainer:
     """Builds the trainer for a run.
 
     Args:
         settings: the run's settings.
-        run_dir: gets `checkpoints/best.ckpt`, `checkpoints/last.ckpt` and `tensorboard/`.
+        run_dir: gets `checkpoints/best.ckpt` and `checkpoints/last.ckpt`.
         callbacks: what to show; what keeps and stops a run is added here.
+        loggers: what gets the scalars.
+        profiler: measures what takes how long.
         launched: whether this process is one of several, whose environment says which one.
 
     Raises:
-        SettingError: the device is not there, or cannot run at that precision.
+        SettingError: the device is not there, or cannot run at that precision, or Lightning refuses an argument.
     """
-    device = check_device(settings.trainer)
+    chosen = settings.trainer
+    device = check_device(chosen)
     # A process that trains alone is to heed no variable that a cluster's batch job happens to have.
     environment = [] if launched else [LightningEnvironment()]
-    return Trainer(
-        accelerator="gpu" if device.type == "cuda" else "cpu",
-        devices=settings.trainer.devices,
-        strategy="ddp" if settings.trainer.devices > 1 else "auto",
-        # The data deal each process its share.
-        use_distributed_sampler=False,
-        precision=_precision(settings.trainer.precision, device),
-        # The data have no end, and the last step is for `StopAtTheEnd`: Lightning's own leaves its validation out.
-        max_epochs=-1,
-        val_check_interval=settings.trainer.validate_every,
-        check_val_every_n_epoch=None,
-        num_sanity_val_steps=0,
-        log_every_n_steps=LOG_EVERY,
-        gradient_clip_val=settings.optimizer.gradient_clip or None,
-        deterministic=settings.trainer.deterministic,
-        logger=RunLogger(run_dir),
-        plugins=[WholeFiles(), *environment],
-        callbacks=[*callbacks, *_keeping_and_stopping(settings, run_dir / "checkpoints")],
-        default_root_dir=run_dir,
-        profiler=NoProfiler(),
-        enable_model_summary=False,
-    )
+    arguments: Config = {"gradient_clip_val": settings.optimizer.gradient_clip or None, "enable_model_summary": False}
+    try:
+        return Trainer(
+            accelerator="gpu" if device.type == "cuda" else "cpu",
+            devices=chosen.devices,
+            num_nodes=chosen.num_nodes,
+            strategy="ddp" if chosen.strategy == "auto" and chosen.world_size > 1 else chosen.strategy,
+            # The data deal each process its share.
+            use_distributed_sampler=False,
+            precision=_precision(chosen.precision, device),
+            # The data have no end, and the last step is for `StopAtTheEnd`: Lightning's own leaves its validation out.
+            max_epochs=-1,
+            accumulate_grad_batches=chosen.accumulate_grad_batches,
+            # Lightning counts batches.
+            val_check_interval=chosen.validate_every * chosen.accumulate_grad_batches,
+            check_val_every_n_epoch=None,
+            limit_val_batches=chosen.limit_val_batches,
+            num_sanity_val_steps=0,
+            log_every_n_steps=chosen.log_every_n_steps,
+            deterministic=chosen.deterministic,
+            logger=loggers,
+            plugins=[WholeFiles(), *environment],
+            callbacks=[*callbacks, *_keeping_and_stopping(settings, run_dir / "checkpoints")],
+            default_root_dir=run_dir,
+            profiler=profiler or NoProfiler(),
+            **{**arguments, **chosen.lightnings},
+        )
+    except (MisconfigurationException, TypeError, ValueError) as error:
+        raise _refused(chosen, error) from error
+
+
+def _refused(settings: TrainerSettings, error: Exception) -> SettingError:
+    """Returns which of the further arguments Lightning means, as far as its words tell."""
+    said, given = " ".join(str(error).split()), settings.lightnings
+    name = next((name for name in given if name in said or len(given) == 1), None)
+    where = "trainer" if name is None else f"trainer.{name}"
+    return SettingError(where, given.get(name or ""), f"is refused by Lightning: {said}")
 
 
 def check_device(settings: TrainerSettings) -> torch.device:

@@ -9,7 +9,7 @@ import pytest
 from werkzeug.test import Client
 
 from attention_lab.runs.paths import look_at
-from attention_lab.training.tensorboard import RunLogger, hparam_columns
+from attention_lab.training.loggers import TensorBoard, hparam_columns
 
 with warnings.catch_warnings(action="ignore"):
     # A parser that TensorBoard brings along warns of itself.
@@ -26,7 +26,7 @@ RUNS: list[dict[str, object]] = [
 
 
 def log(run: Path, settings: dict[str, object], loss: float) -> None:
-    logger = RunLogger(run)
+    logger = TensorBoard(run)
     logger.log_result(hparam_columns(settings, settings), {"test/loss": loss}, 20)
     logger.finalize("success")
 

@@ -1,16 +1,28 @@
-"""A run in TensorBoard: its curves, and its settings beside what they led to."""
+"""What keeps a run's scalars: TensorBoard, with its settings beside what they led to, and tables."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.tensorboard.summary import hparams
 
 from attention_lab.errors import as_written
 
 
-class RunLogger(TensorBoardLogger):
+class Table(CSVLogger):
+    """Writes into a run's `csv/version_0/metrics.csv`; where the run goes on, into `csv/version_1/` and so on.
+
+    Args:
+        run_dir: the run's folder.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__(run_dir, name="csv")
+
+
+class TensorBoard(TensorBoardLogger):
     """Writes into a run's `tensorboard/`.
 
     Args:
@@ -41,6 +53,11 @@ class RunLogger(TensorBoardLogger):
         writer = self.experiment._get_file_writer()  # pyright: ignore[reportPrivateUsage] - as Lightning's own loggers
         for summary in (start, end):
             writer.add_summary(summary, step)
+
+
+def tensorboard_of(trainer: Trainer) -> TensorBoardLogger | None:
+    """Returns the trainer's logger that is TensorBoard's; None where there is none."""
+    return next((logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)), None)
 
 
 _ALWAYS = ("task", "model", "attention", "position", "seed", "data.max_length", "optimizer.learning_rate")
