@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from attention_lab.composition.classes import Trust
-from attention_lab.evaluation.answering import Answer, answer, read_symbols
+from attention_lab.evaluation.answering import Answer, answer, read_source
 from attention_lab.runs.trained import Trained, load_trained
 
 __all__ = ["Answer", "Checkpoint", "load"]
@@ -20,12 +20,12 @@ class Checkpoint(Trained):
         """Lets the network answer one source.
 
         Args:
-            source: symbols, from 0: `"3 1 4"` or `[3, 1, 4]`.
+            source: symbols, from 0: `"3 1 4"` or `[3, 1, 4]`; or a text of which a file's pairs were.
 
         Raises:
             SettingError: it is empty, too long, or holds what is no symbol of the task's.
         """
-        symbols = read_symbols(source) if isinstance(source, str) else source
+        symbols = read_source(self, source) if isinstance(source, str) else source
         return answer(self, symbols, next(self.network.parameters()).device)
 
 

@@ -21,6 +21,7 @@ TEST_FIGURES = [
     "test/token_accuracy",
     "test/exact_match",
     "test/decoded_exact_match",
+    "test/token_error_rate",
     "test/alignment_hit_rate",
     "test/alignment_mass",
 ]

@@ -40,7 +40,7 @@ def run(seed: int = 0, figure: float = 0.5, checkpoint: str = "best.ckpt", **cha
         step=7,
         solved=changed.get("solved", Solved(20, 1.5)),
         weights=1001,
-        scores=Scores(figure, figure, figure, figure, figure, figure),
+        scores=Scores(*[figure] * 7),
         length_curve=curve,
     )
 

@@ -163,6 +163,7 @@ def test_a_network_that_reverses_by_rule_gets_full_marks_and_its_aligned_head_is
             "test/token_accuracy": 1.0,
             "test/exact_match": 1.0,
             "test/decoded_exact_match": 1.0,
+            "test/token_error_rate": 0.0,
             "test/alignment_hit_rate": 1.0,
             "test/alignment_mass": 1.0,
         },

@@ -9,11 +9,44 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores, decoded_right, token_loss
+from attention_lab.metrics.sequence import (
+    DecodedExactMatch,
+    TeacherForcedScores,
+    TokenErrorRate,
+    decoded_right,
+    token_loss,
+)
 from attention_lab.tasks.vocabulary import EOS, PAD
 
 VOCABULARY = 7
 TARGETS = st.lists(st.lists(st.integers(3, VOCABULARY - 1), max_size=5), min_size=1, max_size=5)
+
+
+def edits(given: list[int], due: list[int]) -> int:
+    """Levenshtein's distance, by its definition."""
+    if not given or not due:
+        return len(given) + len(due)
+    if given[-1] == due[-1]:
+        return edits(given[:-1], due[:-1])
+    return 1 + min(edits(given[:-1], due), edits(given, due[:-1]), edits(given[:-1], due[:-1]))
+
+
+@given(said=TARGETS, expected=TARGETS)
+def test_token_errors_are_the_edits_over_the_tokens_that_are_due(said, expected):
+    rows = min(len(said), len(expected))
+    said, expected = said[:rows], expected[:rows]
+    rate = TokenErrorRate()
+    rate.update(labels_of(said), labels_of(expected, extra=2))
+    due = sum(map(len, expected))
+    counted = sum(edits(one[: len(other) + 1], other) for one, other in zip(said, expected, strict=True))
+    if due:
+        assert float(rate.compute()) == pytest.approx(counted / due)
+
+
+def test_what_does_not_come_to_an_end_is_one_token_too_many():
+    rate = TokenErrorRate()
+    rate.update(torch.tensor([[3, 4, 5, 5]]), torch.tensor([[3, 4, EOS, PAD]]))
+    assert float(rate.compute()) == 0.5
 
 
 def padded(rows: list[list[int]], extra: int = 0) -> Tensor:

@@ -27,7 +27,7 @@ ALIGNED = {"alignment_hit_rate": float, "alignment_mass": float}
 LENGTH = {"length": int, "sequences": int, **RIGHT, **ALIGNED}
 FOLLOWED = ("entropy", "oracle_head_hit_rate", "oracle_head_mass")
 LENGTH |= {f"alignment_{name}": float for name in ("entropy", "chance", "oracle_head_hit_rate", "oracle_head_mass")}
-TEST = {f"test/{name}": float for name in ("loss", *RIGHT, *ALIGNED)}
+TEST = {f"test/{name}": float for name in ("loss", *RIGHT, "token_error_rate", *ALIGNED)}
 REPORT = {
     **TEST,
     "checkpoint": str,

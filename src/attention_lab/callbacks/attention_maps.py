@@ -1,5 +1,7 @@
 """Attention maps in TensorBoard: the same example at every logged step, so that the slider shows heads align."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -17,13 +19,15 @@ class AttentionMaps(Callback):
 
     Args:
         example: a batch of one.
+        symbols: what its symbols are called, if not numbers.
 
     Attributes:
         aligned: the maps from target to source that were drawn last, one (H, L, S) a layer, as far as they are shown.
     """
 
-    def __init__(self, example: Batch) -> None:
+    def __init__(self, example: Batch, symbols: Sequence[str] = ()) -> None:
         self.example = example
+        self.symbols = symbols
         self.aligned: list[Float[np.ndarray, "H L S"]] = []
         self._grids: dict[str, tuple[MapView, AttentionGrid]] = {}
 
@@ -49,7 +53,7 @@ class AttentionMaps(Callback):
                 tag = f"attention/{name}/layer_{index}"
                 if tag not in self._grids:
                     frames = network.frames if name == network.alignment_attention else ()
-                    view = map_view(name, index, network.axes[name], self.example, frames)
+                    view = map_view(name, index, network.axes[name], self.example, frames, symbols=self.symbols)
                     self._grids[tag] = view, AttentionGrid(view.labels, weights.size(1))
                 view, grid = self._grids[tag]
                 shown = view.of(weights[0]).float().cpu().numpy()

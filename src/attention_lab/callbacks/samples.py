@@ -1,5 +1,7 @@
 """Sample predictions as text in TensorBoard."""
 
+from collections.abc import Sequence
+
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from attention_lab.callbacks.writer import writer_of
@@ -14,10 +16,12 @@ class SamplePredictions(Callback):
 
     Args:
         examples: the rows to say, always the same.
+        symbols: what their symbols are called, if not numbers.
     """
 
-    def __init__(self, examples: Batch) -> None:
+    def __init__(self, examples: Batch, symbols: Sequence[str] = ()) -> None:
         self.examples = examples
+        self.symbols = symbols
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         writer = writer_of(trainer)
@@ -27,4 +31,4 @@ class SamplePredictions(Callback):
         assert isinstance(network, SequenceModel)
         with evaluation_mode(network):
             said = greedy_decode(network, self.examples.source.to(pl_module.device), self.examples.labels.size(1))
-        writer.add_text("samples", as_markdown(compare(self.examples, said.cpu())), trainer.global_step)
+        writer.add_text("samples", as_markdown(compare(self.examples, said.cpu(), self.symbols)), trainer.global_step)

@@ -20,7 +20,7 @@ from attention_lab.errors import SettingError
 from attention_lab.runs.paths import here, no_reference, quoted
 from attention_lab.settings.lightning import PASSED_ON, REFUSED
 
-PATHS = ("checkpoint", "init_from", "resume")
+PATHS = ("checkpoint", "init_from", "resume", "data.path")
 """Settings that name a file or a folder: one that is there is meant literally, however Hydra would read its name."""
 
 

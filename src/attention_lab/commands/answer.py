@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from attention_lab.evaluation.answering import Answer, Look, answer, looks, read_symbols
+from attention_lab.evaluation.answering import Answer, Look, answer, looks, read_source
 from attention_lab.evaluation.scoring import head_scores
 from attention_lab.metrics.alignment import Head
 from attention_lab.plotting.attention_figure import save_maps
@@ -39,7 +39,7 @@ def answer_sources(
         SettingError: a source cannot be read, or not by this network.
     """
     # All of them before anything is written.
-    answers = [answer(trained, symbols, device) for symbols in map(read_symbols, sources)]
+    answers = [answer(trained, read_source(trained, source), device) for source in sources]
     network = trained.network
     validated = head_scores(network, trained.data.loader("validation"), device)
     head = validated.best(network.alignment_attention, network.frames)
@@ -79,7 +79,9 @@ def _draw(answers: Sequence[Answer], folder: Path, pdf: bool) -> None:
         for attention, layers in mapped.maps.items():
             for layer, weights in enumerate(layers):
                 frames = mapped.frames.get(attention, ())
-                view = map_view(attention, layer, mapped.axes[attention], mapped.example, frames)
+                view = map_view(
+                    attention, layer, mapped.axes[attention], mapped.example, frames, symbols=mapped.symbols
+                )
                 save_maps(
                     view.labels, view.of(weights[0]), folder / f"sequence_{number}_{attention}_layer_{layer}", pdf
                 )
@@ -89,7 +91,8 @@ def _in_words(answered: Answer, seen: Sequence[Look], head: Head | None) -> Iter
     """Yields an answer for the terminal, token by token."""
     yield f"source      {_listed(answered.source)}"
     yield f"predicted   {_listed(answered.predicted)}"
-    yield f"            {'right' if answered.right else f'wrong: the task asks for {_listed(answered.expected)}'}"
+    if answered.expected is not None:
+        yield f"            {'right' if answered.right else f'wrong: the task asks for {_listed(answered.expected)}'}"
     if not seen or head is None:
         return
     yield ""

@@ -82,7 +82,7 @@ def measure(
 def map_checkpoint(trained: Trained, count: int, device: torch.device) -> list[MappedExample]:
     """Returns the attention for some readable examples of the test split."""
     rows = trained.data.rows("test")
-    return map_examples(trained.network, rows, example_rows(trained.task, rows, count), device)
+    return map_examples(trained.network, rows, example_rows(trained.task, rows, count), device, trained.task.symbols)
 
 
 def replay_of(trained: Trained, file: Path) -> Replay | None:
@@ -93,13 +93,13 @@ def replay_of(trained: Trained, file: Path) -> Replay | None:
     name = network.alignment_attention
     moments = [each for each in read_history(file.absolute().parents[1] / HISTORY) if each.maps is not None]
     example = rows[readable_rows(rows, 1)[0]]
-    view = map_view(name, 0, network.axes[name], example, network.frames)
+    view = map_view(name, 0, network.axes[name], example, network.frames, symbols=trained.task.symbols)
     shape = (len(network.alignment_layers), network.alignment_layers[0].num_heads)
     expected = (*shape, len(view.labels.queries), len(view.labels.keys))
     # Another network's history is none of this one's.
     if not moments or any(each.maps is None or each.maps.shape != expected for each in moments):
         return None
-    return Replay(example, view.labels, moments)
+    return Replay(example, view.labels, moments, trained.task.symbols)
 
 
 def write_checkpoint_page(
@@ -113,6 +113,6 @@ def write_checkpoint_page(
 ) -> None:
     """Writes the page on one checkpoint; `plotly_beside` leaves Plotly in a file that several pages share."""
     own = trained.settings.data
-    samples = compare(*predict(trained.network, trained.data.rows("test"), _NUM_SAMPLES, device))
+    samples = compare(*predict(trained.network, trained.data.rows("test"), _NUM_SAMPLES, device), trained.task.symbols)
     lengths = (own.min_length, own.max_length)
     write_page(report, trained.task.name, lengths, mapped, samples, path, replay, plotly_beside)

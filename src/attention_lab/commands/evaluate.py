@@ -82,10 +82,10 @@ def _draw(
     pdf: bool,
 ) -> None:
     """Writes `example_<n>_<attention>_layer_<i>.png`, `heads.png`, `length_curve.png` and `replay.webp`."""
-    for number, (example, maps, axes, frames) in enumerate(mapped):
+    for number, (example, maps, axes, frames, symbols) in enumerate(mapped):
         for attention, layers in maps.items():
             for layer, weights in enumerate(layers):
-                view = map_view(attention, layer, axes[attention], example, frames.get(attention, ()))
+                view = map_view(attention, layer, axes[attention], example, frames.get(attention, ()), symbols=symbols)
                 file = folder / f"example_{number}_{attention}_layer_{layer}"
                 save_maps(view.labels, view.of(weights[0]), file, pdf)
     if report.heads:

@@ -16,6 +16,7 @@ from attention_lab.callbacks.progress import TrainingProgress
 from attention_lab.callbacks.samples import SamplePredictions
 from attention_lab.commands.terminal import quiet_libraries
 from attention_lab.composition.build import build_data, build_run
+from attention_lab.composition.pairs import with_pairs
 from attention_lab.composition.training import build_callbacks, build_loggers, build_optimizer, build_profiler
 from attention_lab.data.batches import readable_rows, spread_rows
 from attention_lab.data.module import SequenceData
@@ -26,6 +27,7 @@ from attention_lab.launch.world import check_world_size, launcher, rank
 from attention_lab.models.model import SequenceModel
 from attention_lab.report.tables import figure
 from attention_lab.runs.checkpoint import CheckpointFile
+from attention_lab.runs.examples import Examples, as_plain
 from attention_lab.runs.files import write_json
 from attention_lab.runs.folder import BEST, RUN_FILES, RUN_FOLDERS, asked_for, check_places, check_unused, locked
 from attention_lab.runs.paths import look_at, program, shown, typed
@@ -43,8 +45,9 @@ log = logging.getLogger(__name__)
 
 
 class Prepared(NamedTuple):
-    """What a run trains, on what, and the checkpoint that it goes on from, if it does."""
+    """What a run trains, on what, how, and the checkpoint that it goes on from, if it does."""
 
+    settings: TrainSettings
     module: SequenceTraining
     data: SequenceData
     last: CheckpointFile | None
@@ -75,7 +78,7 @@ def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | No
     check_device(settings.trainer)
     if rank() > 0:
         # The folder and the terminal belong to the first process.
-        _fit(_prepare(settings, run_dir), settings, run_dir, {})
+        _fit(_prepare(settings, run_dir), run_dir, {})
         return
     run_dir.mkdir(parents=True, exist_ok=True)
     with locked(run_dir):
@@ -87,12 +90,12 @@ def train(settings: TrainSettings, run_dir: Path, record: Mapping[str, str] | No
             if settings.trainer.world_size > 1 and not launcher():
                 finished = launch(_prepare_and_fit, settings.trainer.devices, settings, run_dir, record or {})
             else:
-                finished = _fit(prepared, settings, run_dir, record or {})
+                finished = _fit(prepared, run_dir, record or {})
         except Interrupted:
             if (run_dir / "checkpoints" / "last.ckpt").exists():
                 log.info("Go on with it:  %s train.py %s", program("python"), typed("resume", run_dir))
             raise
-        _report(prepared.data, finished, settings, run_dir)
+        _report(prepared.data, finished, prepared.settings, run_dir)
 
 
 def _prepare(settings: TrainSettings, run_dir: Path) -> Prepared:
@@ -103,18 +106,22 @@ def _prepare(settings: TrainSettings, run_dir: Path) -> Prepared:
     """
     flush_denormals()
     seed_everything(settings.seed, verbose=False)
+    settings, pairs = with_pairs(settings)
     task, network = build_run(settings, settings.trusted)
     config = settings.plain()
-    _check_monitors(settings, network)
     # A CPU saves what it does not pad; a GPU has to wait for every part.
     parts = 1 if choose_device(settings.trainer.accelerator).type == "cuda" else network.batch_parts
-    data = build_data(task, settings.data, settings.seed, parts=parts)
+    task.symbols = () if pairs is None else pairs.symbols
+    data = build_data(task, settings.data, settings.seed, parts=parts, rows=pairs and pairs.rows)
+    _check_monitors(settings, network, data)
     data.endless, data.limit = True, settings.trainer.limit_train_batches
     _check_shares(data, settings.trainer.world_size)
     last = checkpoint_of(settings, config, run_dir)
     if last is None and settings.init_from is not None:
         take_weights(network, settings.init_from)
-    return Prepared(_module(network, settings, config), data, last)
+    module = _module(network, settings, config)
+    module.examples = pairs and as_plain(Examples(pairs.symbols, pairs.rows))
+    return Prepared(settings, module, data, last)
 
 
 def _announce(prepared: Prepared) -> None:
@@ -123,14 +130,14 @@ def _announce(prepared: Prepared) -> None:
     log.info("Training %s: %d weights%s.", prepared.data.task.name, weights, begins)
 
 
-def _fit(prepared: Prepared, settings: TrainSettings, run_dir: Path, record: Mapping[str, str]) -> Finished:
+def _fit(prepared: Prepared, run_dir: Path, record: Mapping[str, str]) -> Finished:
     """Trains, as the only process or as one of several that do the same.
 
     Raises:
         SettingError: the checkpoint to go on from does not fit (nothing in the folder has changed); training diverged.
         Interrupted: it was told to stop; `last.ckpt` is written.
     """
-    module, data, last = prepared
+    settings, module, data, last = prepared
     trainer = make_trainer(
         settings,
         run_dir,
@@ -171,7 +178,7 @@ def _beside_tensorboard(trainer: Trainer) -> list[Logger]:
 def _prepare_and_fit(settings: TrainSettings, run_dir: Path, record: Mapping[str, str]) -> Finished:
     """Trains in a process that was launched for it, and has nothing of what its launcher has built."""
     quiet_libraries()
-    return _fit(_prepare(settings, run_dir), settings, run_dir, record)._replace(loggers=[])
+    return _fit(_prepare(settings, run_dir), run_dir, record)._replace(loggers=[])
 
 
 def _report(data: SequenceData, finished: Finished, settings: TrainSettings, run_dir: Path) -> None:
@@ -205,14 +212,16 @@ def _check_shares(data: SequenceData, devices: int) -> None:
         raise SettingError("trainer.devices", devices, f"cannot share {fewest} sequences; use at most {fewest}")
 
 
-def _check_monitors(settings: TrainSettings, network: SequenceModel[Any]) -> None:
-    """Refuses to wait for the alignment of a network that has none."""
+def _check_monitors(settings: TrainSettings, network: SequenceModel[Any], data: SequenceData) -> None:
+    """Refuses to wait for the alignment of a network that has none, or with what is not known."""
     for section, monitor in (
         ("checkpoint", settings.checkpoint.monitor),
         ("early_stopping", settings.early_stopping.monitor),
     ):
         if monitor.startswith("val/alignment") and not network.alignment_layers:
             raise SettingError(f"{section}.monitor", monitor, "needs attention from target to source; use val/loss")
+        if monitor.startswith("val/alignment") and not data.rows("validation").aligned:
+            raise SettingError(f"{section}.monitor", monitor, "needs pairs with an alignment; use val/loss")
 
 
 def _module(network: SequenceModel[Any], settings: TrainSettings, config: Config) -> SequenceTraining:
@@ -235,20 +244,20 @@ def _callbacks(
     """Returns what is shown of a run, in the order in which one builds on the other."""
     shows = settings.callbacks
     rows = data.rows("validation")
-    monitor = AlignmentMonitor(network) if network.alignment_layers else None
+    monitor = AlignmentMonitor(network) if network.alignment_layers and rows.aligned else None
     maps = None
     example = rows[readable_rows(rows, 1)[0]]
-    if shows.attention_maps and monitor is not None and not whole_map_fits(network, example):
+    if shows.attention_maps and network.alignment_layers and not whole_map_fits(network, example):
         log.warning("No attention maps: even the shortest validation sequence is too long to be mapped.")
     elif shows.attention_maps and network.axes:
-        maps = AttentionMaps(example)
+        maps = AttentionMaps(example, data.task.symbols)
     samples = spread_rows(rows, shows.num_samples)
     callbacks = [
         monitor,
         TrainingProgress(settings.trainer.max_steps),
         maps,
         monitor and AlignmentHistory(run_dir, monitor, maps),
-        SamplePredictions(rows.__getitems__(samples)) if samples else None,
+        SamplePredictions(rows.__getitems__(samples), data.task.symbols) if samples else None,
         *build_callbacks(shows, settings.trusted),
     ]
     return [callback for callback in callbacks if callback is not None]
@@ -256,6 +265,8 @@ def _callbacks(
 
 def _say_what_was_reached(scores: TestScores, finished: Finished, best_step: int, run_dir: Path) -> None:
     figures = scores.figures
+    attends = bool(scores.heads.hit_rate.numel())
+    unaligned = "not known" if attends else "none: this network has no attention from target to source"
     best = typed("checkpoint", run_dir / BEST)
     for line in (
         "",
@@ -267,7 +278,7 @@ def _say_what_was_reached(scores: TestScores, finished: Finished, best_step: int
         f"  alignment        hit rate {figure(figures['test/alignment_hit_rate'])}, "
         f"mass {figure(figures['test/alignment_mass'])} ({scores.best_head}, the best on validation)"
         if scores.best_head is not None
-        else "  alignment        none: this network has no attention from target to source",
+        else f"  alignment        {unaligned}",
         "",
         f"Everything is in {shown(run_dir)}.",
         f"Look at the attention:    {look_at(run_dir)}",

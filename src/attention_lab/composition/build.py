@@ -11,6 +11,7 @@ import torch
 from attention_lab.attention.multi_head import MultiHeadAttention
 from attention_lab.composition.classes import Trust, class_of, own_settings
 from attention_lab.composition.compatibility import check_parts, check_sampling, check_sequences, told_of_the_task
+from attention_lab.data.batches import SequenceRows
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SPLITS, SourceSpace, Split
 from attention_lab.errors import SettingError
@@ -111,7 +112,12 @@ def _tasks(listed: object, where: str, trust: Trust) -> list[Task]:
 
 
 def build_data(
-    task: Task, data: DataSettings, seed: int, splits: Iterable[Split] = SPLITS, parts: int = 1
+    task: Task,
+    data: DataSettings,
+    seed: int,
+    splits: Iterable[Split] = SPLITS,
+    parts: int = 1,
+    rows: Mapping[Split, SequenceRows] | None = None,
 ) -> SequenceData:
     """Builds the data module and draws the splits that will be needed.
 
@@ -121,13 +127,14 @@ def build_data(
         seed: decides the sequences and their order.
         splits: the splits to draw now.
         parts: parts of like lengths that a training batch is cut into, at most.
+        rows: splits that are there already, as those of a file are.
 
     Raises:
         SettingError: not a single sequence belongs to one of them, or the task is not an alignment.
     """
     sizes: dict[Split, int] = {"train": data.train_size, "validation": data.validation_size, "test": data.test_size}
     space = SourceSpace(data.min_length, data.max_length, data.vocab_size, data.unique_symbols)
-    module = SequenceData(task, space, sizes, data.batch_size, seed, data.num_workers, parts)
+    module = SequenceData(task, space, sizes, data.batch_size, seed, data.num_workers, parts, rows=rows)
     with told_of_the_task(task):
         for split in splits:
             module.rows(split)

@@ -1,6 +1,6 @@
 """Batches: rows of a split as padded tensors, cut out of whole columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -49,6 +49,49 @@ class SequenceRows(data.Dataset[Batch]):
         self._source, self._source_offsets = ragged_column(dataset, "source")
         self._target, self._target_offsets = ragged_column(dataset, "target")
         self._alignment, _ = ragged_column(dataset, "alignment")
+
+    @classmethod
+    def of(cls, columns: Mapping[str, np.ndarray]) -> "SequenceRows":
+        """Returns rows that lie in such columns as `columns` returns."""
+        rows = cls.__new__(cls)
+        rows._source, rows._source_offsets = columns["source"], columns["source_offsets"]
+        rows._target, rows._target_offsets = columns["target"], columns["target_offsets"]
+        rows._alignment = columns["alignment"]
+        return rows
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """All tokens in a row, and where each sequence begins and ends; an alignment ends where its target does."""
+        return {
+            "source": self._source,
+            "source_offsets": self._source_offsets,
+            "target": self._target,
+            "target_offsets": self._target_offsets,
+            "alignment": self._alignment,
+        }
+
+    @property
+    def aligned(self) -> bool:
+        """Whether it is known of any target token where it comes from."""
+        return bool((self._alignment >= 0).any())
+
+    def of_length(self, length: int) -> "SequenceRows":
+        """Returns the rows whose sources have so many symbols."""
+        (chosen,) = np.nonzero(self.source_lengths == length)
+
+        def cut(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+            parts = [values[offsets[row] : offsets[row + 1]] for row in chosen]
+            return np.concatenate([values[:0], *parts])
+
+        lengths = {"source": self.source_lengths[chosen], "target": np.diff(self._target_offsets)[chosen]}
+        return SequenceRows.of(
+            {
+                "source": cut(self._source, self._source_offsets),
+                "target": cut(self._target, self._target_offsets),
+                "alignment": cut(self._alignment, self._target_offsets),
+                **{f"{name}_offsets": np.concatenate([[0], each.cumsum()]) for name, each in lengths.items()},
+            }
+        )
 
     def __len__(self) -> int:
         return len(self._source_offsets) - 1

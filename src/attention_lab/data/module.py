@@ -1,7 +1,7 @@
 """The three splits of a task, ready to be trained and evaluated on."""
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ class SequenceData(LightningDataModule):
         parts: parts of like lengths that a training batch is cut into, at most; they change nothing but speed, either.
         endless: deal training batches without end, epoch after epoch, to a trainer that counts steps alone.
         limit: training batches an epoch at most, or their share; None deals all.
+        rows: splits that are there already, and need not be drawn.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class SequenceData(LightningDataModule):
         parts: int = 1,
         endless: bool = False,
         limit: float | None = None,
+        rows: Mapping[Split, SequenceRows] | None = None,
     ) -> None:
         super().__init__()
         self.batch_size = batch_size
@@ -52,7 +54,7 @@ class SequenceData(LightningDataModule):
         self.task = task
         self._space = space
         self._sizes = sizes
-        self._rows: dict[Split, SequenceRows] = {}
+        self._rows: dict[Split, SequenceRows] = dict(rows or {})
 
     def rows(self, split: Split) -> SequenceRows:
         """Returns a split's rows.

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Integer
 from PIL.Image import Image
+from torch import Tensor
 
 from attention_lab.data.batches import NOWHERE, Batch
 from attention_lab.errors import SettingError
@@ -16,6 +18,7 @@ from attention_lab.models.model import AttentionMaps
 from attention_lab.plotting.attention_grid import AttentionGrid
 from attention_lab.plotting.labels import map_view
 from attention_lab.runs.trained import Trained
+from attention_lab.tasks.pairs import Pairs, tokens_of
 from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, token_labels
 
 _MORE = 8
@@ -28,23 +31,25 @@ class Answer(NamedTuple):
     Attributes:
         batch: the source, what was predicted (as labels, and as the target that was read), and where each predicted
             token should come from; a batch of one, on the CPU.
-        expected: the labels of what the task asks for, EOS included.
+        expected: the labels of what the task asks for, EOS included; None where nobody knows: no file says it.
         mapped: the attention while it was decoded; None where a map would not fit into memory, or there is none.
+        symbols: what the symbols are called, if not numbers.
     """
 
     batch: Batch
-    expected: list[str]
+    expected: list[str] | None
     mapped: MappedExample | None
+    symbols: Sequence[str] = ()
 
     @property
     def source(self) -> list[str]:
         """The labels of the source, EOS included."""
-        return token_labels(self.batch.source[0].tolist())
+        return token_labels(self.batch.source[0].tolist(), self.symbols)
 
     @property
     def predicted(self) -> list[str]:
         """The labels of what the network said, EOS included if it came to an end."""
-        return token_labels(self.batch.labels[0].tolist())
+        return token_labels(self.batch.labels[0].tolist(), self.symbols)
 
     @property
     def maps(self) -> AttentionMaps:
@@ -60,14 +65,14 @@ class Answer(NamedTuple):
         if self.mapped is None or attention not in self.maps:
             raise KeyError(f"no map of {attention!r}; there are {', '.join(self.maps) or 'none'}")
         frames = self.mapped.frames.get(attention, ())
-        view = map_view(attention, layer, self.mapped.axes[attention], self.batch, frames)
+        view = map_view(attention, layer, self.mapped.axes[attention], self.batch, frames, symbols=self.symbols)
         shown = view.of(self.maps[attention][layer][0])
         return AttentionGrid(view.labels, len(shown)).paint(shown)
 
     @property
-    def right(self) -> bool:
-        """Whether that is what the task asks for, to the last token."""
-        return self.predicted == self.expected
+    def right(self) -> bool | None:
+        """Whether that is what the task asks for, to the last token; None where nobody knows."""
+        return None if self.expected is None else self.predicted == self.expected
 
 
 class Look(NamedTuple):
@@ -92,10 +97,9 @@ def answer(trained: Trained, symbols: Sequence[int], device: torch.device) -> An
     network, task = trained.network.to(device), trained.task
     _check(trained, symbols)
     tokens = torch.tensor([[symbol + FIRST_SYMBOL for symbol in symbols]])
-    alignment = torch.from_numpy(task.alignment(tokens.numpy()).copy())
-    expected = [*tokens[0][alignment[0]].tolist(), EOS]
+    labels_due, alignment = _due(trained, tokens)
     source = torch.cat([tokens, torch.tensor([[EOS]])], dim=1)
-    most = min(len(expected) + _MORE, network.max_length)
+    most = min((task.longest(len(symbols)) + 1 if labels_due is None else len(labels_due)) + _MORE, network.max_length)
     if network.target_within_source:
         most = min(most, source.size(1))
     with evaluation_mode(network):
@@ -103,11 +107,26 @@ def answer(trained: Trained, symbols: Sequence[int], device: torch.device) -> An
     # What decoding has read: its own tokens, one place later.
     target = torch.cat([torch.tensor([[BOS]]), labels[:, :-1]], dim=1)
     gold = torch.full_like(labels, NOWHERE)
-    known = min(labels.size(1), alignment.size(1))
-    gold[:, :known] = alignment[:, :known]
+    known = min(labels.size(1), len(alignment))
+    gold[0, :known] = alignment[:known]
     batch = Batch(source, target, labels, gold)
     fits = bool(network.axes) and whole_map_fits(network, batch)
-    return Answer(batch, token_labels(expected), map_example(network, batch, device) if fits else None)
+    mapped = map_example(network, batch, device)._replace(symbols=task.symbols) if fits else None
+    expected = None if labels_due is None else token_labels(labels_due, task.symbols)
+    return Answer(batch, expected, mapped, task.symbols)
+
+
+def _due(trained: Trained, tokens: Integer[Tensor, "1 L"]) -> tuple[list[int] | None, Integer[Tensor, " T"]]:
+    """Returns the labels that are right and where each comes from; None and nothing where neither is known."""
+    if isinstance(trained.task, Pairs):
+        for split in ("validation", "test"):
+            rows = trained.data.rows(split).of_length(tokens.size(1))
+            for row in rows:
+                if row.source[0, :-1].equal(tokens[0]):
+                    return row.labels[0].tolist(), row.alignment[0]
+        return None, torch.zeros(0, dtype=torch.long)
+    alignment = torch.from_numpy(trained.task.alignment(tokens.numpy()).copy())[0]
+    return [*tokens[0][alignment].tolist(), EOS], alignment
 
 
 def looks(answered: Answer, trained: Trained, head: Head) -> list[Look]:
@@ -118,6 +137,25 @@ def looks(answered: Answer, trained: Trained, head: Head) -> list[Look]:
     maps = trained.network.alignment_maps(answered.mapped.maps, targets, sources)
     weights, places = maps[head.layer][0, head.head].max(dim=-1)
     return [Look(int(place), float(weight)) for place, weight in zip(places, weights, strict=True)]
+
+
+def read_source(trained: Trained, text: str) -> list[int]:
+    """Returns the symbols of a source: of a text like those of a file, or of numbers between spaces or commas.
+
+    Raises:
+        SettingError: something in it is no symbol, or there is nothing in it.
+    """
+    task = trained.task
+    if isinstance(task, Pairs):
+        try:
+            words = tokens_of(text, task.source_tokens)
+        except ValueError as error:
+            raise SettingError("source", text, str(error)) from error
+        strange = [word for word in words if word not in task.symbols]
+        if strange:
+            raise SettingError("source", text, f"holds {strange[0]!r}, which was not among the training sequences")
+        return [task.symbols.index(word) for word in words]
+    return read_symbols(text)
 
 
 def read_symbols(text: str) -> list[int]:

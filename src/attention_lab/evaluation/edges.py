@@ -31,7 +31,7 @@ def cut_edges(
         network: what to intervene on.
         validated: each head's alignment on the validation split; where none is aligned, all heads are cut.
         batches: the sequences to answer. Where one is so long that a matrix of its edges does not fit
-            (`whole_map_fits`), no edges are cut.
+            (`whole_map_fits`), or nothing is known to be right, no edges are cut.
         device: where to run.
         seed: decides the random edges.
     """
@@ -40,7 +40,8 @@ def cut_edges(
     cut = aligned or heads
     generator = np.random.default_rng(seed)
     gold = random = None
-    if all(whole_map_fits(network, batch) for batch in batches):
+    known = any(bool((batch.alignment >= 0).any()) for batch in batches)
+    if known and all(whole_map_fits(network, batch) for batch in batches):
         gold = _left(network, cut, batches, device, lambda batch: batch.alignment)
         random = _left(network, cut, batches, device, lambda batch: _other_places(batch, generator))
     intact, without = accuracies_left(network, [Silenced([]), Silenced(cut)], batches, device)

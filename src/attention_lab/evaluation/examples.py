@@ -26,12 +26,14 @@ class MappedExample(NamedTuple):
         maps: its attention.
         axes: what the rows and the columns of each attention are.
         frames: each head's frame, of an attention whose heads differ in that.
+        symbols: what the symbols are called, if not numbers.
     """
 
     example: Batch
     maps: AttentionMaps
     axes: Mapping[str, tuple[Axis, Axis]]
     frames: Mapping[str, tuple[str, ...]]
+    symbols: Sequence[str] = ()
 
 
 def example_rows(task: Task, rows: SequenceRows, count: int) -> list[int]:
@@ -48,7 +50,11 @@ def example_rows(task: Task, rows: SequenceRows, count: int) -> list[int]:
 
 
 def map_examples(
-    network: SequenceModel[Any], rows: SequenceRows, chosen: Sequence[int], device: torch.device
+    network: SequenceModel[Any],
+    rows: SequenceRows,
+    chosen: Sequence[int],
+    device: torch.device,
+    symbols: Sequence[str] = (),
 ) -> list[MappedExample]:
     """Returns the attention for some rows, without those whose maps would not fit (`whole_map_fits`)."""
     mapped: list[MappedExample] = []
@@ -57,7 +63,7 @@ def map_examples(
         if not whole_map_fits(network, example):
             log.warning("No attention maps: even the shortest test sequence is too long to be mapped.")
             break
-        mapped.append(map_example(network, example, device))
+        mapped.append(map_example(network, example, device)._replace(symbols=symbols))
     return mapped
 
 

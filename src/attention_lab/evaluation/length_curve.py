@@ -13,6 +13,7 @@ from attention_lab.metrics.alignment import Head
 from attention_lab.models.model import SequenceModel
 from attention_lab.runs.trained import Trained
 from attention_lab.settings.schema import MOST_SYMBOLS, DataSettings, EvaluateSettings
+from attention_lab.tasks.pairs import Pairs
 from attention_lab.tasks.task import Task
 
 _MAX_TOKENS = 2**16
@@ -48,10 +49,26 @@ def draw_lengths(trained: Trained, settings: EvaluateSettings) -> tuple[dict[int
     refused: Refusals = {}
     for length in default_lengths(data) if settings.lengths is None else settings.lengths:
         try:
-            drawn[length] = draw_length(trained.network, trained.task, data, length, trained.settings.seed)
+            drawn[length] = _of_a_file(trained, data, length) or draw_length(
+                trained.network, trained.task, data, length, trained.settings.seed
+            )
         except SettingError as error:
             refused[length] = error
     return drawn, {} if settings.lengths is None else refused
+
+
+def _of_a_file(trained: Trained, data: DataSettings, length: int) -> SequenceData | None:
+    """Returns the test pairs of one length; None where there are no pairs, but a rule by which more can be made.
+
+    Raises:
+        SettingError: the test split has none.
+    """
+    if not isinstance(trained.task, Pairs):
+        return None
+    rows = trained.data.rows("test").of_length(length)
+    if not len(rows):
+        raise SettingError("lengths", length, "is no source's in the test split; leave it out")
+    return build_data(trained.task, data, trained.settings.seed, splits=(), rows={"test": rows})
 
 
 def draw_length(network: SequenceModel[Any], task: Task, data: DataSettings, length: int, seed: int) -> SequenceData:

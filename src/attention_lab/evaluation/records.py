@@ -19,6 +19,7 @@ class Scores:
         token_accuracy: share of right tokens, teacher-forced.
         exact_match: share of sequences with every token right, teacher-forced.
         decoded_exact_match: the same when the network reads its own output.
+        token_error_rate: edits that its output then needs, over the tokens that are due.
         alignment_hit_rate: the best head's.
         alignment_mass: the best head's.
     """
@@ -27,6 +28,7 @@ class Scores:
     token_accuracy: float
     exact_match: float
     decoded_exact_match: float
+    token_error_rate: float
     alignment_hit_rate: float | None
     alignment_mass: float | None
 

@@ -14,7 +14,7 @@ from attention_lab.data.module import SequenceData
 from attention_lab.errors import SettingError
 from attention_lab.evaluation.records import Baselines, HeadAlignment, Scores
 from attention_lab.metrics.alignment import AlignmentScores, Head, HeadScores
-from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores
+from attention_lab.metrics.sequence import DecodedExactMatch, TeacherForcedScores, TokenErrorRate
 from attention_lab.models.inference import evaluation_mode, greedy_decode
 from attention_lab.models.model import MAX_CELLS, Intervention, SequenceModel
 from attention_lab.runs.trained import Trained, untrained_network
@@ -49,12 +49,14 @@ def test_scores(network: SequenceModel[Any], data: SequenceData, device: torch.d
     """
     validated, heads = (head_scores(network, data.loader(split), device) for split in ("validation", "test"))
     best_head = validated.best(network.alignment_attention, network.frames)
-    figures = accuracy(network, data.loader("test"), device)
+    errors = TokenErrorRate().to(device)
+    figures = accuracy(network, data.loader("test"), device, errors=errors)
     scores = Scores(
         loss=figures["loss"],
         token_accuracy=figures["token_accuracy"],
         exact_match=figures["exact_match"],
         decoded_exact_match=figures["decoded_exact_match"],
+        token_error_rate=float(errors.compute()),
         **alignment_figures(heads, best_head, ("hit_rate", "mass")),
     )
     return TestScores(scores, best_head, heads, validated)
@@ -148,7 +150,11 @@ def teacher_forced(
 
 
 def accuracy(
-    network: SequenceModel[Any], batches: Iterable[Batch], device: torch.device, decode: bool = True
+    network: SequenceModel[Any],
+    batches: Iterable[Batch],
+    device: torch.device,
+    decode: bool = True,
+    errors: TokenErrorRate | None = None,
 ) -> dict[str, float]:
     """Returns the teacher-forced figures and `decoded_exact_match`.
 
@@ -159,6 +165,7 @@ def accuracy(
         decode: whether to decode. Where not, teacher forcing answers for it: as long as every token was right, greedy
             decoding has read what teacher forcing reads, so the first wrong token is the same one, and a sequence is
             right in both or in neither (but for near ties that rounding decides).
+        errors: takes in what is decoded, if it is.
     """
     network.to(device)
     if not decode:
@@ -169,7 +176,10 @@ def accuracy(
         for batch in batches:
             source, labels = batch.source.to(device), batch.labels.to(device)
             # A token beyond the length of the labels comes too late to be right.
-            decoded.update(greedy_decode(network, source, labels.size(1)), labels)
+            said = greedy_decode(network, source, labels.size(1))
+            decoded.update(said, labels)
+            if errors is not None:
+                errors.update(said, labels)
     return {**teacher_forced(network, batches, device), "decoded_exact_match": float(decoded.compute())}
 
 

@@ -71,13 +71,16 @@ class HeadScores(NamedTuple):
         return {name: float(figure[head.layer, head.head]) for name, figure in self._asdict().items()}
 
     def best(self, attention: str, frames: Sequence[str] = ()) -> Head | None:
-        """Returns the head with the highest hit rate, among equals the one with the most mass; None of no heads.
+        """Returns the head with the highest hit rate, among equals the one with the most mass.
+
+        None of no heads, and where no hit is known: there is no map, or no token of which it is known where it comes
+        from.
 
         Args:
             attention: what the attention is called.
             frames: each head's frame, if they have any.
         """
-        if not self.hit_rate.numel():
+        if not self.hit_rate.numel() or self.hit_rate.isnan().all():
             return None
         hit_rate, mass = self.hit_rate.double(), self.mass.double()
         rank = torch.where(hit_rate == hit_rate.max(), mass, -1.0)

@@ -5,8 +5,9 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 from torch.nn import functional
 from torchmetrics import Metric
+from torchmetrics.functional.text import word_error_rate
 
-from attention_lab.tasks.vocabulary import PAD
+from attention_lab.tasks.vocabulary import EOS, FIRST_SYMBOL, PAD
 
 
 class TeacherForcedScores(Metric):
@@ -72,6 +73,44 @@ class DecodedExactMatch(Metric):
     def compute(self) -> Float[Tensor, ""]:
         """Returns the share; NaN if there was nothing to count."""
         return self.right_sequences / self.sequences
+
+
+class TokenErrorRate(Metric):
+    """Edits that make what a model says into what it should say, over the tokens that it should say, EOS not counted.
+
+    Of phonemes this is the phoneme error rate, PER. What is said beyond one token more than
+    is due is not counted: decoding ends with the longest target of a batch, and no figure is to depend on batches.
+    """
+
+    full_state_update = False
+    edits: Tensor
+    tokens: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("edits", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("tokens", torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
+
+    def update(self, said: Integer[Tensor, "B L"], labels: Integer[Tensor, "B T"]) -> None:
+        """Takes in what was said and what should have been, both padded with PAD, of whatever lengths."""
+        self.tokens += (labels >= FIRST_SYMBOL).sum()
+        for wrong in (~decoded_right(said, labels)).nonzero().flatten().tolist():
+            due = _listed(labels[wrong])
+            given = _listed(said[wrong])[: len(due) + 1]
+            # A library for texts compares words.
+            rate = word_error_rate(" ".join(map(str, given)), " ".join(map(str, due)))
+            self.edits += float(rate) * len(due) if due else len(given)
+
+    def compute(self) -> Float[Tensor, ""]:
+        """Returns the rate; NaN if there was nothing to count."""
+        return self.edits / self.tokens
+
+
+def _listed(tokens: Integer[Tensor, " L"]) -> list[int]:
+    """Returns the tokens up to EOS."""
+    listed: list[int] = tokens.tolist()
+    end = listed.index(EOS) if EOS in listed else len(listed)
+    return [token for token in listed[:end] if token != PAD]
 
 
 def token_loss(logits: Float[Tensor, "B T V"], labels: Integer[Tensor, "B T"], reduction: str = "mean") -> Tensor:

@@ -44,6 +44,7 @@ def map_view(
     example: Batch,
     frames: Sequence[str] = (),
     most: int = _MOST,
+    symbols: Sequence[str] = (),
 ) -> MapView:
     """Returns what to show of an attention.
 
@@ -58,9 +59,10 @@ def map_view(
         example: a batch of one, without padding.
         frames: where each head measures from, if heads differ in that.
         most: rows and columns to show at most.
+        symbols: what the symbols are called, if they have names.
     """
     heads = [f"head {head}, from {frame.replace('_', ' ')}" for head, frame in enumerate(frames)]
-    labels = _labels(attention, layer, axes, example)._replace(heads=heads)
+    labels = _labels(attention, layer, axes, example, symbols)._replace(heads=heads)
     num_rows, num_columns = len(labels.queries), len(labels.keys)
     if max(num_rows, num_columns) <= most:
         return MapView(labels, slice(0, num_rows), slice(0, num_columns), "")
@@ -81,10 +83,10 @@ def map_view(
     return MapView(part, rows, slice(begin, columns.stop), cut)
 
 
-def _labels(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch) -> MapLabels:
+def _labels(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch, symbols: Sequence[str]) -> MapLabels:
     title, legend = f"{attention}, layer {layer}", _SCALE
     shown = (example.source, example.target, example.labels)
-    source, target, predicted = (token_labels(part[0].tolist()) for part in shown)
+    source, target, predicted = (token_labels(part[0].tolist(), symbols) for part in shown)
     along: dict[Axis, list[str]] = {
         "source": source,
         "target": target,

@@ -27,21 +27,21 @@ class Sample(NamedTuple):
     right: bool
 
 
-def compare(examples: Batch, predicted: Integer[Tensor, "B L"]) -> list[Sample]:
-    """Compares predictions with the true targets, row by row."""
+def compare(examples: Batch, predicted: Integer[Tensor, "B L"], symbols: Sequence[str] = ()) -> list[Sample]:
+    """Compares predictions with the true targets, row by row; `symbols` are what these are called, if not numbers."""
     samples: list[Sample] = []
     rows = zip(examples.source.tolist(), examples.labels.tolist(), predicted.tolist(), strict=True)
     for source, labels, prediction in rows:
         expected = [token for token in labels if token != PAD]
         tokens = [token for token in prediction if token != PAD]
         marked = [
-            (token_label(token), place < len(expected) and token == expected[place])
+            (token_label(token, symbols), place < len(expected) and token == expected[place])
             for place, token in enumerate(tokens)
         ]
         if len(tokens) < len(expected):
             marked.append(("…", False))
-        shown = token_labels(token for token in source if token != PAD)
-        samples.append(Sample(shown, token_labels(expected), marked, tokens == expected))
+        shown = token_labels((token for token in source if token != PAD), symbols)
+        samples.append(Sample(shown, token_labels(expected, symbols), marked, tokens == expected))
     return samples
 
 

@@ -134,8 +134,12 @@ def write_answers_page(
     """
     mapped = [answer.mapped for answer in answers if answer.mapped is not None]
     data = {"examples": _viewed(mapped), "heads": [], "best": plain(head)}
-    right = sum(answer.right for answer in answers)
-    verdict = f"{right} of {len(answers)} answered rightly." if len(answers) > 1 else "Right." if right else "Wrong."
+    known = [answer.right for answer in answers if answer.right is not None]
+    verdict = "The file that it learned from does not say what is right."
+    if known:
+        verdict = "Right." if all(known) else "Wrong."
+    if len(known) > 1:
+        verdict = f"{sum(known)} of {len(known)} answered rightly."
     page = _render(
         "answers.html",
         f"{task}: sequences of one's own",
@@ -190,7 +194,7 @@ def _in_brief(group: Group) -> dict[str, object]:
     if run.mapped is None or run.best_head is None or run.best_head.attention not in run.mapped.maps:
         return brief
     head, mapped = run.best_head, run.mapped
-    view = map_view(head.attention, head.layer, mapped.axes[head.attention], mapped.example)
+    view = map_view(head.attention, head.layer, mapped.axes[head.attention], mapped.example, symbols=mapped.symbols)
     weights = view.of(mapped.maps[head.attention][head.layer][0])[head.head]
     drawn = {"weights": _rounded(weights), "gold": view.labels.gold, "head": str(head), "seed": run.seed}
     return {**brief, "map": drawn}
@@ -240,7 +244,7 @@ def _viewed(examples: Sequence[MappedExample]) -> list[dict[str, object]]:
 def _one_viewed(number: int, mapped: MappedExample) -> dict[str, object]:
     attentions: list[dict[str, object]] = []
     for name, layers in mapped.maps.items():
-        view = map_view(name, 0, mapped.axes[name], mapped.example, mapped.frames.get(name, ()))
+        view = map_view(name, 0, mapped.axes[name], mapped.example, mapped.frames.get(name, ()), symbols=mapped.symbols)
         labels = view.labels
         attentions.append(
             {
@@ -255,7 +259,7 @@ def _one_viewed(number: int, mapped: MappedExample) -> dict[str, object]:
                 "layers": [[_rounded(head) for head in view.of(layer[0])] for layer in layers],
             }
         )
-    labels = token_labels(mapped.example.source[0].tolist())
+    labels = token_labels(mapped.example.source[0].tolist(), mapped.symbols)
     rest = f" … and {len(labels) - 24} more" if len(labels) > 24 else ""
     return {"name": f"{number}: {' '.join(labels[:24])}{rest}", "attentions": attentions}
 

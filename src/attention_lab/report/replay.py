@@ -29,11 +29,13 @@ class Replay(NamedTuple):
         example: a batch of one.
         labels: what stands around its maps.
         moments: the validations, each with maps.
+        symbols: what the symbols are called, if not numbers.
     """
 
     example: Batch
     labels: MapLabels
     moments: Sequence[Moment]
+    symbols: Sequence[str] = ()
 
 
 def replay_json(replay: Replay) -> dict[str, object]:
@@ -41,7 +43,7 @@ def replay_json(replay: Replay) -> dict[str, object]:
     moments = _spread(replay.moments)
     maps = np.stack([_maps_of(moment) for moment in moments])
     return {
-        "example": " ".join(token_labels(replay.example.source[0].tolist())),
+        "example": " ".join(token_labels(replay.example.source[0].tolist(), replay.symbols)),
         "steps": [moment.step for moment in moments],
         "exact_match": [moment.exact_match for moment in moments],
         "hit_rate": [None if moment.hit_rate is None else moment.hit_rate.ravel().tolist() for moment in moments],

@@ -63,6 +63,10 @@ def _who_does_it(report: Report) -> str:
     if not report.heads:
         return "There is no attention from target to source."
     cuts, one = report.interventions, len(report.interventions.cut) == 1
+    if report.heads[0].hit_rate is None and report.best_head is None:
+        all_heads = "the only head" if one else "all heads"
+        left = _share(cuts.without_heads.exact_match)
+        return f"Where tokens come from is not known. Silencing {all_heads} from target to source leaves {left} right."
     if cuts.aligned:
         who = f"{len(cuts.aligned)} of {len(report.heads)} heads look{'s' if one else ''} where the tokens come from"
         whom = "it" if one else "them"
@@ -107,6 +111,12 @@ def evidence(report: Report) -> str:
     if not report.heads:
         return "There is no attention from target to source to intervene on."
     cuts = report.interventions
+    if report.heads[0].hit_rate is None and report.best_head is None:
+        return (
+            "It is not known where target tokens come from, so all heads are taken together. Exact match is "
+            f"{cuts.intact.exact_match:.3f} with them and {cuts.without_heads.exact_match:.3f} without. "
+            f"{_who_is_needed(report)}"
+        )
     who = (
         f"{len(cuts.aligned)} of {len(report.heads)} heads put their largest weight on the gold token for at least "
         "nine target tokens in ten (on the validation split); they are taken together."

@@ -30,6 +30,8 @@ _MAY_CHANGE = (
     "trainer.max_time",
     "trainer.detect_anomaly",
     "data.num_workers",
+    # Where the pairs lie, but not what they are.
+    "data.path",
 )
 """Settings, or sections, that decide when a run ends, where it runs and how it is watched.
 

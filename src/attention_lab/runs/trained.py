@@ -21,10 +21,12 @@ from attention_lab.errors import SettingError
 from attention_lab.models.model import SequenceModel
 from attention_lab.runs.checkpoint import CheckpointFile, Solved, read_checkpoint
 from attention_lab.runs.defaults import with_defaults
+from attention_lab.runs.examples import examples_in
 from attention_lab.runs.folder import BEST, latest_run
 from attention_lab.runs.structure import is_alike
 from attention_lab.settings.checking import build
 from attention_lab.settings.schema import Config, TrainedSettings
+from attention_lab.tasks.pairs import Pairs
 from attention_lab.tasks.task import Task
 
 _MOST_TOKENS = 2**18
@@ -79,7 +81,10 @@ def load_trained(path: Path | str, batch_size: int | None = None, trust: Trust =
     network.load_state_dict(own)
     fitting = max(1, _MOST_TOKENS // (settings.data.max_length + 1))
     batches = settings.data.changed(batch_size=batch_size or min(settings.data.batch_size, fitting))
-    data = build_data(task, batches, settings.seed, splits=())
+    rows = None
+    if isinstance(task, Pairs):
+        task.symbols, rows = examples_in(file, settings.data.vocab_size)
+    data = build_data(task, batches, settings.seed, splits=(), rows=rows)
     return Trained(with_defaults(file.config, trust), settings, file.step, file.solved, task, data, network.eval())
 
 
@@ -152,7 +157,7 @@ def _learned(config: Mapping[str, Any]) -> Config:
     found = {name: config[name] for name in TrainedSettings.model_fields if name in config}
     data = found.get("data")
     if isinstance(data, dict):
-        found["data"] = {name: value for name, value in data.items() if name != "num_workers"}
+        found["data"] = {name: value for name, value in data.items() if name not in ("num_workers", "path")}
     return found
 
 

@@ -57,6 +57,10 @@ class DataSettings(Section):
         test_size: distinct test sequences.
         batch_size: sequences a batch.
         num_workers: processes that assemble batches; 0 is fastest unless the main process is starved.
+        path: a file of pairs, for `task=file`.
+        source_column: where in it the sources stand.
+        target_column: where the targets stand.
+        fingerprint: of the file's bytes; found, not set.
     """
 
     min_length: Count
@@ -69,6 +73,10 @@ class DataSettings(Section):
     batch_size: Annotated[int, Field(ge=1, le=10**6)]
     # What evaluates a checkpoint does not ask the file.
     num_workers: Annotated[int, Field(ge=0, le=1024)] = 0
+    path: str | None = None
+    source_column: str = "source"
+    target_column: str = "target"
+    fingerprint: str | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "DataSettings":

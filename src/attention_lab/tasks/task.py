@@ -1,6 +1,7 @@
 """The one idea the project hangs on: a task is an alignment."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +17,9 @@ class Task(ABC):
 
     min_length = 1
     """The shortest source, in symbols, that it can be done on."""
+
+    symbols: Sequence[str] = ()
+    """What its symbols are called; empty where they are numbers."""
 
     @cached_property
     def name(self) -> str:

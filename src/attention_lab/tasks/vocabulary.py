@@ -1,6 +1,6 @@
 """The token ids every task shares: three special tokens, then the symbols."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 PAD, BOS, EOS = 0, 1, 2
 SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>")
@@ -12,11 +12,23 @@ def num_tokens(vocab_size: int) -> int:
     return FIRST_SYMBOL + vocab_size
 
 
-def token_label(token: int) -> str:
-    """Returns how a reader sees a token: `<eos>` for a special one, the symbol's number (from 0) for the rest."""
-    return SPECIAL_TOKENS[token] if token < FIRST_SYMBOL else str(token - FIRST_SYMBOL)
+UNKNOWN = "<unk>"
+"""What every symbol is called that was not seen in training; of names, always the first."""
 
 
-def token_labels(tokens: Iterable[int]) -> list[str]:
+def token_label(token: int, symbols: Sequence[str] = ()) -> str:
+    """Returns how a reader sees a token: `<eos>` for a special one, the name or the number (from 0) of a symbol.
+
+    Args:
+        token: its id.
+        symbols: what the symbols are called; numbers have no other names.
+    """
+    if token < FIRST_SYMBOL:
+        return SPECIAL_TOKENS[token]
+    # A space alone could not be seen.
+    return symbols[token - FIRST_SYMBOL].replace(" ", "␣") if symbols else str(token - FIRST_SYMBOL)
+
+
+def token_labels(tokens: Iterable[int], symbols: Sequence[str] = ()) -> list[str]:
     """Returns the label of every token, in order."""
-    return [token_label(int(token)) for token in tokens]
+    return [token_label(int(token), symbols) for token in tokens]

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn, cast
 
@@ -92,6 +92,7 @@ class SequenceTraining(LightningModule):
             is not given, AdamW.
         config: the run's whole config, as plain types. It goes into every checkpoint, which can be evaluated only with
             it; without one, a checkpoint is Lightning's alone.
+        examples: pairs to test on, as plain types and tensors, which go into every checkpoint beside it.
 
     Attributes:
         observers: are shown every part of a validation batch and what the network made of it, attention included.
@@ -112,6 +113,7 @@ class SequenceTraining(LightningModule):
         betas: tuple[float, float] = (0.9, 0.98),
         optimizer: OptimizerFactory | None = None,
         config: Config | None = None,
+        examples: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.network = network
@@ -119,6 +121,7 @@ class SequenceTraining(LightningModule):
         self.weight_decay = weight_decay
         self.make_optimizer = optimizer or partial(_adamw, betas=betas)
         self.config = config
+        self.examples = examples
         self.observers: list[Callable[[Batch, ModelOutput], None]] = []
         self.solved: dict[str, float] | None = None
         self._schedule = partial(
@@ -265,6 +268,7 @@ class SequenceTraining(LightningModule):
                 "config": self.config,
                 "solved": self.solved,
                 "seconds": self.seconds,
+                **({} if self.examples is None else {"examples": self.examples}),
             }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

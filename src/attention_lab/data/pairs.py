@@ -1,0 +1,256 @@
+"""Pairs of a source and a target from a file of the user's: read, dealt to the splits, and numbered."""
+
+import csv
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset
+from pyarrow import parquet
+
+from attention_lab.data.batches import NOWHERE, SequenceRows
+from attention_lab.data.hashing import content_hash, random_bits
+from attention_lab.data.sampling import NUM_SHARES, SHARES, SPLITS, Split
+from attention_lab.errors import SettingError
+from attention_lab.tasks.pairs import Pairs, TokensOf, tokens_of
+from attention_lab.tasks.vocabulary import FIRST_SYMBOL, UNKNOWN
+
+log = logging.getLogger(__name__)
+
+_LARGEST_FILE = 2**30
+"""Bytes: a file is read into memory whole."""
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_KINDS = (*_DELIMITERS, ".jsonl", ".json", ".parquet")
+
+
+class PairFile(NamedTuple):
+    """A file of pairs, and what is to be taken from it.
+
+    Attributes:
+        path: where it is.
+        source: the column of the sources.
+        target: the column of the targets.
+        max_length: tokens that a source or a target may have; longer pairs are left out.
+        sizes: how many pairs each split has at most.
+    """
+
+    path: Path
+    source: str
+    target: str
+    max_length: int
+    sizes: Mapping[Split, int]
+
+
+class Pair(NamedTuple):
+    """A row of a file, as tokens.
+
+    Attributes:
+        source: the tokens to be read.
+        target: the tokens to be said.
+        alignment: the source position of every target token, NOWHERE where the file gives none.
+        split: what it is for, if the file says so.
+    """
+
+    source: Sequence[str]
+    target: Sequence[str]
+    alignment: Sequence[int]
+    split: Split | None
+
+
+class NumberedPairs(NamedTuple):
+    """A file's pairs, ready to be learned.
+
+    Attributes:
+        symbols: what the symbols are called, those of the training split; the first one stands for all others.
+        rows: each split's.
+        fingerprint: of the file's bytes, so that a run that goes on sees whether it is the same.
+    """
+
+    symbols: Sequence[str]
+    rows: Mapping[Split, SequenceRows]
+    fingerprint: str
+
+
+def read_splits(file: PairFile, task: Pairs, seed: int) -> NumberedPairs:
+    """Reads a file's pairs and deals them to the splits.
+
+    A pair belongs to the split that its row names, or else to the one that its source's content decides, so that no
+    source is ever in two splits. The vocabulary is that of the training split.
+
+    Args:
+        file: where they are, and how many to take.
+        task: says what the tokens are.
+        seed: decides which pairs are taken where there are more than are wanted.
+
+    Raises:
+        SettingError: the file cannot be read, or a split is empty; the row is named.
+    """
+    path = _checked(file.path)
+    pairs = list(_pairs(file, task))
+    fitting = [pair for pair in pairs if max(len(pair.source), len(pair.target)) <= file.max_length]
+    if len(fitting) < len(pairs):
+        log.warning(
+            "%d of %d pairs are longer than data.max_length=%d and are left out.",
+            len(pairs) - len(fitting),
+            len(pairs),
+            file.max_length,
+        )
+    dealt = _deal(fitting)
+    chosen: dict[Split, list[Pair]] = {split: _some(dealt[split], file.sizes[split], seed) for split in SPLITS}
+    for split, some in chosen.items():
+        if not some:
+            reason = f"leaves no pair for the {split} split; it takes more pairs, or a column split that names some"
+            raise SettingError("data.path", str(path), reason)
+    seen = sorted({token for pair in chosen["train"] for token in (*pair.source, *pair.target)} - {UNKNOWN})
+    symbols = (UNKNOWN, *seen)
+    numbers = {symbol: number + FIRST_SYMBOL for number, symbol in enumerate(symbols)}
+    rows: dict[Split, SequenceRows] = {split: _numbered(some, numbers) for split, some in chosen.items()}
+    held_out: tuple[Split, ...] = ("validation", "test")
+    for split in held_out:
+        strange = Counter(token for pair in chosen[split] for token in (*pair.source, *pair.target))
+        count = sum(number for token, number in strange.items() if token not in numbers)
+        if count:
+            log.warning("%d tokens of the %s split are in no training sequence: %s for each.", count, split, UNKNOWN)
+    return NumberedPairs(symbols, rows, hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+
+
+def _checked(path: Path) -> Path:
+    if not path.is_file():
+        raise SettingError("data.path", str(path), f"is no file (looked for it in {Path.cwd()})")
+    if path.suffix.lower() not in _KINDS:
+        raise SettingError("data.path", str(path), f"is none of the kinds that can be read: {', '.join(_KINDS)}")
+    if path.stat().st_size > _LARGEST_FILE:
+        size = f"{path.stat().st_size / 2**30:.1f} GiB"
+        raise SettingError("data.path", str(path), f"has {size}; it is read into memory, so 1 GiB is the most")
+    return path
+
+
+def _pairs(file: PairFile, task: Pairs) -> Iterator[Pair]:
+    """Yields a file's pairs.
+
+    Raises:
+        SettingError: a row cannot be used; rows count from 1, without a header.
+    """
+    number, path = 0, file.path
+    try:
+        for row in _rows(path):
+            number += 1
+            yield _pair(row, file, task)
+    except UnicodeDecodeError as error:
+        strange = f"byte {error.start} of what was read is {error.object[error.start]:#x}"
+        raise SettingError("data.path", str(path), f"is not UTF-8 after row {number}: {strange}") from error
+    except (ValueError, csv.Error, pa.ArrowException) as error:
+        # A row that cannot be read is the one after the last that could.
+        where = f"row {number}" if isinstance(error, _RowError) else f"row {number + 1}"
+        raise SettingError("data.path", str(path), f"{where}: {' '.join(str(error).split())}") from error
+    if not number:
+        raise SettingError("data.path", str(path), "holds no rows")
+
+
+class _RowError(ValueError):
+    """A row that was read and cannot be used."""
+
+
+def _rows(path: Path) -> Iterator[Mapping[str | None, object]]:
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        yield from cast(list[dict[str | None, object]], parquet.read_table(path).to_pylist())
+        return
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        if kind in _DELIMITERS:
+            yield from csv.DictReader(file, delimiter=_DELIMITERS[kind], strict=True)
+            return
+        listed: object = json.load(file) if kind == ".json" else map(json.loads, file)
+        if not isinstance(listed, (list, map)):
+            raise ValueError("a JSON file is a list of rows; for a row a line, call it .jsonl")
+        for row in cast(Iterable[object], listed):
+            if not isinstance(row, dict):
+                raise ValueError("is no object with source and target")
+            yield cast(dict[str | None, object], row)
+
+
+def _pair(row: Mapping[str | None, object], file: PairFile, task: Pairs) -> Pair:
+    for setting, column in (("source_column", file.source), ("target_column", file.target)):
+        if row.get(column) is None:
+            there = ", ".join(name for name in row if name is not None)
+            raise _RowError(f"has no {column}; it has {there or 'nothing'}; data.{setting}= names another column")
+    # Here csv puts what has no column.
+    if None in row:
+        raise _RowError("has more cells than the header has columns")
+    source = _tokens(row[file.source], file.source, task.source_tokens)
+    target = _tokens(row[file.target], file.target, task.target_tokens)
+    named = row.get("split") or None
+    split: Split | None = next((split for split in SPLITS if split == named), None)
+    if split is None and named is not None:
+        raise _RowError(f"names the split {named!r}; there are {', '.join(SPLITS)}")
+    return Pair(source, target, _alignment(row.get("alignment"), len(source), len(target)), split)
+
+
+def _tokens(cell: object, column: str, kind: TokensOf) -> list[str]:
+    try:
+        return tokens_of(cell, kind)
+    except ValueError as error:
+        raise _RowError(f"{column} {error}") from error
+
+
+def _alignment(cell: object, sources: int, targets: int) -> list[int]:
+    """Returns where each target token comes from, of Pharaoh's links `0-0 1-2` or of a list of pairs."""
+    places = [NOWHERE] * targets
+    if cell is None or cell == "":
+        return places
+    try:
+        links = [link.split("-") for link in cell.split()] if isinstance(cell, str) else list(cast(Any, cell))
+        numbers = [(int(source), int(target)) for source, target in links]
+    except (TypeError, ValueError):
+        raise _RowError(f"has the alignment {str(cell)[:60]!r}; links are written as in 0-0 1-2") from None
+    for source, target in numbers:
+        if not (0 <= source < sources and 0 <= target < targets):
+            raise _RowError(f"links {source}-{target}, but has {sources} source tokens and {targets} target tokens")
+        if places[target] not in (NOWHERE, source):
+            raise _RowError(f"links target token {target} to several source tokens; one for each can be scored")
+        places[target] = source
+    return places
+
+
+def _deal(pairs: Sequence[Pair]) -> dict[Split, list[Pair]]:
+    dealt: dict[Split, list[Pair]] = {split: [] for split in SPLITS}
+    by_share: dict[int, Split] = {share: split for split in SPLITS for share in SHARES[split]}
+    for pair, share in zip(pairs, _shares([pair.source for pair in pairs]), strict=True):
+        dealt[pair.split or by_share[share]].append(pair)
+    return dealt
+
+
+def _shares(sources: Sequence[Sequence[str]]) -> list[int]:
+    """Returns which of the ten shares each source's content puts it into."""
+    texts = ["\x1f".join(source) for source in sources]
+    lengths = np.array([len(text) for text in texts])
+    shares = np.zeros(len(texts), dtype=np.int64)
+    for length in np.unique(lengths):
+        (same,) = np.nonzero(lengths == length)
+        points = np.array([[ord(letter) for letter in texts[place]] for place in same])
+        shares[same] = (content_hash(points) % np.uint64(NUM_SHARES)).astype(np.int64)
+    return shares.tolist()
+
+
+def _some(pairs: Sequence[Pair], count: int, seed: int) -> list[Pair]:
+    order = random_bits(len(pairs), seed).argsort(kind="stable")[:count] if len(pairs) > count else range(len(pairs))
+    return sorted((pairs[place] for place in order), key=lambda pair: len(pair.source))
+
+
+def _numbered(pairs: Sequence[Pair], numbers: Mapping[str, int]) -> SequenceRows:
+    def column(lists: Iterable[Sequence[int]]) -> Any:
+        return pa.array(list(lists), type=pa.list_(pa.int32()))
+
+    table = {
+        "source": column([numbers.get(token, FIRST_SYMBOL) for token in pair.source] for pair in pairs),
+        "target": column([numbers.get(token, FIRST_SYMBOL) for token in pair.target] for pair in pairs),
+        "alignment": column(pair.alignment for pair in pairs),
+    }
+    return SequenceRows(Dataset(pa.table(table)))
