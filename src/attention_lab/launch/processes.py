@@ -56,6 +56,9 @@ def launch(work: Callable[..., Result], count: int, *arguments: object) -> Resul
         Interrupted: this process, or one of them, was told to stop.
         ProcessLost: one of them has gone; the others have been ended, too.
     """
+    if not hasattr(signal, "pthread_sigmask"):
+        reason = "needs several processes, which are started on Linux and macOS only; use 1"
+        raise SettingError("trainer.devices", count, reason)
     # Here, and not in the first of them, so that its port is free for certain.
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     receiver, sender = get_context("spawn").Pipe(duplex=False)

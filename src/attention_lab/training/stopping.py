@@ -71,7 +71,8 @@ class StopOnSignal(Callback):
     def _take_note(self, signum: int, frame: FrameType | None) -> None:
         self._received = signum
         # PyTorch raises an error, wherever the process may be, as soon as a data worker is gone.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if hasattr(signal, "SIGCHLD"):
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _stop_if_told(self, trainer: Trainer) -> None:
         received = self._agreed(trainer)
