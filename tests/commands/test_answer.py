@@ -25,6 +25,7 @@ def checkpoint(command: Command, trained: Training) -> str:
     [
         ("source=3 1 4 1 5", ["3 1 4 1 5"]),
         ("source=[3 1 2,4 4]", ["3 1 2", "4 4"]),
+        ("source=3, 1, 4", ["3 1 4"]),
         pytest.param("source=[3,1,4,1,5]", ["3 1 4 1 5"], marks=pytest.mark.slow),
         pytest.param("source='3, 1, 4'", ["3 1 4"], marks=pytest.mark.slow),
         pytest.param("source=[[3,1],[2]]", ["3 1", "2"], marks=pytest.mark.slow),

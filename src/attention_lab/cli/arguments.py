@@ -145,6 +145,9 @@ def _literal(text: str) -> str:
     name, _, value = text.partition("=")
     if name.lstrip("+") in PATHS and value and os.path.exists(here() / value):
         return f"{name}={quoted(value)}"
+    if name == "source" and value not in ("", "null") and value[0] not in "[\"'":
+        # A text of the user's own, with commas and colons as they are, if it is neither a list nor quoted already.
+        return f"{name}={quoted(value)}"
     # Arguments of Lightning's that no file lists. Two pluses: they may stand in the config of a run that goes on.
     section, _, argument = name.partition(".")
     return f"++{text}" if section == "trainer" and argument in (*PASSED_ON, *REFUSED) else text
