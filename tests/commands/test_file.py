@@ -24,7 +24,7 @@ SMALL = (
     "trainer.validate_every=2",
     "hydra.run.dir=run",
 )
-WORDS = ("salt", "pepper", "<b>", "a|b", "sugar")
+WORDS = ("salt", "pepper", "<b>", "a|b", "sugar", "中文", "$x^", "_")
 
 
 def write_pairs(path: str, aligned: bool, count: int = 150) -> None:

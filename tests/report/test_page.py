@@ -272,6 +272,16 @@ def test_the_verdict_says_whether_by_which_heads_and_how_far():
     assert f"{shared} Silencing the only one leaves" in words.verdict(nobody, 16)
     stood_in = replace(learned, heads=[HEAD, HEAD], interventions=replace(cuts, without_heads=Accuracy(0.999, 1.0)))
     assert "Silencing it leaves 99.9 % right (others stand in for it), cutting" in words.verdict(stood_in, 16)
+    four = [replace(HEAD, layer=layer, head=head) for layer in (0, 1) for head in (0, 1)]
+    aligned = [head.address for head in four[1:]]
+    ends = [replace(REPORT.length_curve[0], length=n, decoded_exact_match=x) for n, x in ((16, 1.0), (32, 0.5))]
+    some = replace(learned, heads=four, interventions=replace(cuts, aligned=aligned, cut=aligned), length_curve=ends)
+    assert "3 of 4 heads (0.1, all of layer 1) look where" in words.verdict(some, 16)
+    assert "It holds up to 16 symbols, the longest of training, but not at 32." in words.verdict(some, 16)
+    many = [replace(HEAD, layer=layer, head=head) for layer in range(8) for head in (0, 1)]
+    first = [head.address for head in many if head.head == 0]
+    some = replace(learned, heads=many, interventions=replace(cuts, aligned=first, cut=first))
+    assert "8 of 16 heads (0.0, 1.0, 2.0, 3.0, 4.0, 5.0 and 2 more) look" in words.verdict(some, 16)
     almost = replace(
         learned, scores=replace(REPORT.scores, decoded_exact_match=0.9999), heads=[], length_curve=curve[1:2]
     )

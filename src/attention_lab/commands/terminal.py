@@ -41,6 +41,8 @@ def quiet_libraries() -> None:
     logging.getLogger("lightning.pytorch.callbacks.model_summary").setLevel(logging.INFO)
     # "Consider more workers", "fewer batches than the logging interval": measured, and not true of data this small.
     warnings.filterwarnings("ignore", category=PossibleUserWarning)
+    # Figures show a box in its place; the page knows more letters.
+    warnings.filterwarnings("ignore", message="Glyph .* missing from font")
     if threading.excepthook is not _hand_on:
         _hooks.append(threading.excepthook)
         threading.excepthook = _hand_on

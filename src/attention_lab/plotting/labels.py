@@ -17,6 +17,10 @@ _MOST = 48
 """Rows and columns that a reader, or a page, can cope with."""
 
 
+_LONGEST = 12
+"""Characters of a label, so that there is room for the map beside them."""
+
+
 class MapView(NamedTuple):
     """The part of a map that is shown.
 
@@ -83,10 +87,14 @@ def map_view(
     return MapView(part, rows, slice(begin, columns.stop), cut)
 
 
+def _short(label: str) -> str:
+    return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+
+
 def _labels(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch, symbols: Sequence[str]) -> MapLabels:
     title, legend = f"{attention}, layer {layer}", _SCALE
     shown = (example.source, example.target, example.labels)
-    source, target, predicted = (token_labels(part[0].tolist(), symbols) for part in shown)
+    source, target, predicted = ([_short(label) for label in token_labels(part[0].tolist(), symbols)] for part in shown)
     along: dict[Axis, list[str]] = {
         "source": source,
         "target": target,
@@ -103,5 +111,6 @@ def _labels(attention: str, layer: int, axes: tuple[Axis, Axis], example: Batch,
     before = len(source) if queries == "source, predicted" else 0
     gold = [place if place >= 0 else None for place in example.alignment[0].tolist()]
     gold = [None] * before + gold + [None] * (len(rows) - before - len(gold))
-    legend += ", outlined = the token it comes from"
+    if any(place is not None for place in gold):
+        legend += ", outlined = the token it comes from"
     return MapLabels(title, legend, rows, columns, gold, queries, f"attends to {keys}")

@@ -5,6 +5,7 @@ from textwrap import wrap
 
 from attention_lab.evaluation.comparison import Group
 from attention_lab.evaluation.records import Interventions, Report, TaskRecord
+from attention_lab.metrics.alignment import Head
 from attention_lab.report.tables import figure
 
 _LEARNED = 0.5
@@ -12,6 +13,9 @@ _LEARNED = 0.5
 
 _HOLDS = 0.99
 """At a length with at least this share of right sequences it holds."""
+
+_NAMED = 6
+"""So many heads are called by their names."""
 
 _NEEDED = 0.05
 """Without a needed head more than this share of sequences is lost."""
@@ -68,7 +72,9 @@ def _who_does_it(report: Report) -> str:
         left = _share(cuts.without_heads.exact_match)
         return f"Where tokens come from is not known. Silencing {all_heads} from target to source leaves {left} right."
     if cuts.aligned:
-        who = f"{len(cuts.aligned)} of {len(report.heads)} heads look{'s' if one else ''} where the tokens come from"
+        named = "" if len(cuts.aligned) == len(report.heads) else f" ({_named(report, cuts.aligned)})"
+        looks = "looks" if one else "look"
+        who = f"{len(cuts.aligned)} of {len(report.heads)} heads{named} {looks} where the tokens come from"
         whom = "it" if one else "them"
     else:
         best = report.scores.alignment_hit_rate
@@ -87,6 +93,16 @@ def _who_does_it(report: Report) -> str:
     )
 
 
+def _named(report: Report, aligned: Sequence[Head]) -> str:
+    """Returns which heads are meant, as the page calls them: 0.1 is head 1 of layer 0; a whole layer by its number."""
+    names: list[str] = []
+    for layer in sorted({head.layer for head in aligned}):
+        own = [f"{layer}.{head.head}" for head in aligned if head.layer == layer]
+        every = sum(head.layer == layer for head in report.heads)
+        names += [f"all of layer {layer}"] if len(own) == every > 1 else own
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
 def _how_far(report: Report, longest: int) -> str:
     curve = sorted(report.length_curve, key=lambda record: record.length)
     failed = next((record.length for record in curve if record.decoded_exact_match < _HOLDS), None)
@@ -96,6 +112,8 @@ def _how_far(report: Report, longest: int) -> str:
     far = f"It holds up to {held[-1]:,} symbols"
     if held[-1] > longest:
         far += f", {held[-1] / longest:g} times the longest of training"
+    elif held[-1] == longest and failed is not None:
+        far += ", the longest of training"
     return f"{far}{'' if failed is None else f', but not at {failed:,}'}."
 
 

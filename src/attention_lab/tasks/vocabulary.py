@@ -25,8 +25,11 @@ def token_label(token: int, symbols: Sequence[str] = ()) -> str:
     """
     if token < FIRST_SYMBOL:
         return SPECIAL_TOKENS[token]
-    # A space alone could not be seen.
-    return symbols[token - FIRST_SYMBOL].replace(" ", "␣") if symbols else str(token - FIRST_SYMBOL)
+    if not symbols:
+        return str(token - FIRST_SYMBOL)
+    # What cannot be seen has a sign, or its escape.
+    shown = symbols[token - FIRST_SYMBOL].replace(" ", "␣")
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in shown)
 
 
 def token_labels(tokens: Iterable[int], symbols: Sequence[str] = ()) -> list[str]:
