@@ -94,6 +94,15 @@ def test_a_run_goes_on_with_the_same_pairs_alone(command: Command, capsys: pytes
 
 
 @pytest.mark.slow
+def test_letters_become_phonemes_by_the_experiments_settings(command: Command) -> None:
+    rows = [{"source": "abc"[: 1 + number % 3] + str(number), "target": ["AH", "B"]} for number in range(80)]
+    Path("cmudict.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    small = ("trainer.max_steps=2", "trainer.validate_every=2", "trainer=cpu", "hydra.run.dir=run")
+    assert command("train.py", "experiment=cmudict", *small) == 0
+    assert "AH" in torch.load("run/checkpoints/best.ckpt")["attention_lab"]["examples"]["symbols"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["decoder_only", "encoder_only", "lstm", "lstm_attention"])
 def test_every_network_learns_pairs(command: Command, model: str) -> None:
     write_pairs("pairs.csv", aligned=False)

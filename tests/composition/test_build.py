@@ -36,7 +36,8 @@ GROUPS = ("task", "model", "attention", "position", "trainer")
 
 def choices(group: str) -> list[tuple[str, ...]]:
     # What a file of pairs needs besides is in tests/commands/test_file.py.
-    return [(f"{group}={path.stem}",) for path in sorted((CONFIGS / group).glob("*.yaml")) if path.stem != "file"]
+    names = {path.stem for path in (CONFIGS / group).glob("*.yaml")} - {"file", "cmudict"}
+    return [(f"{group}={name}",) for name in sorted(names)]
 
 
 # Every choice by itself, and every task with every model; tests/test_matrix.py has models, attentions and positions.
