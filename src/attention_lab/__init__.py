@@ -7,9 +7,29 @@ takes seconds, and a command's `--help` needs none of it.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attention_lab.api import Answer, Checkpoint, load
+    from attention_lab.api import (
+        Answer,
+        Checkpoint,
+        EncoderDecoder,
+        Reverse,
+        SequenceData,
+        SequenceTraining,
+        SourceSpace,
+        Task,
+        load,
+    )
 
-__all__ = ["Answer", "Checkpoint", "load"]
+__all__ = [
+    "Answer",
+    "Checkpoint",
+    "EncoderDecoder",
+    "Reverse",
+    "SequenceData",
+    "SequenceTraining",
+    "SourceSpace",
+    "Task",
+    "load",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,7 @@
-"""Checkpoints from Python: load one, ask it, look at where it looked."""
+"""The package from Python: load a checkpoint, ask it, look at where it looked; or train with a Trainer of one's own.
+
+All of this is in the wheel. The commands and their configs are not: these need a clone.
+"""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -7,10 +10,26 @@ from pathlib import Path
 import torch
 
 from attention_lab.composition.classes import Trust
+from attention_lab.data.module import SequenceData
+from attention_lab.data.sampling import SourceSpace
 from attention_lab.evaluation.answering import Answer, answer, read_source
+from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.runs.trained import Trained, load_trained
+from attention_lab.tasks.reverse import Reverse
+from attention_lab.tasks.task import Task
+from attention_lab.training.module import SequenceTraining
 
-__all__ = ["Answer", "Checkpoint", "load"]
+__all__ = [
+    "Answer",
+    "Checkpoint",
+    "EncoderDecoder",
+    "Reverse",
+    "SequenceData",
+    "SequenceTraining",
+    "SourceSpace",
+    "Task",
+    "load",
+]
 
 
 class Checkpoint(Trained):
