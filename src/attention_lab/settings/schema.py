@@ -397,7 +397,10 @@ class TrainSettings(TrainedSettings):
 
         Whom this machine trusts, and that the run went on from an earlier one, are no part of it.
         """
-        return self.model_dump(exclude={"resume", "trust"})
+        of_a_file = {"path", "source_column", "target_column", "fingerprint"}
+        return self.model_dump(
+            exclude={"resume": True, "trust": True, "data": of_a_file if self.data.path is None else set[str]()}
+        )
 
     @property
     def trusted(self) -> list[str] | None:
