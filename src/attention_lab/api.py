@@ -13,6 +13,8 @@ from attention_lab.composition.classes import Trust
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SourceSpace
 from attention_lab.evaluation.answering import Answer, answer, read_source
+from attention_lab.evaluation.patterns import find_patterns
+from attention_lab.evaluation.records import PatternRecord
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.runs.trained import Trained, load_trained
 from attention_lab.tasks.reverse import Reverse
@@ -46,6 +48,10 @@ class Checkpoint(Trained):
         """
         symbols = read_source(self, source) if isinstance(source, str) else source
         return answer(self, symbols, next(self.network.parameters()).device)
+
+    def patterns(self) -> list[PatternRecord]:
+        """Returns what each head of self-attention does: how much it looks at the token before, the first one, ..."""
+        return find_patterns(self.network, self.data.rows("test"), next(self.network.parameters()).device)
 
 
 def load(path: str | PathLike[str], device: str | torch.device = "cpu", trust: Trust = ()) -> Checkpoint:

@@ -93,6 +93,19 @@ def test_a_run_goes_on_with_the_same_pairs_alone(command: Command, capsys: pytes
     assert "data.fingerprint=" in capsys.readouterr().err
 
 
+def test_a_run_goes_on_with_all_of_them_where_targets_are_longer_than_sources(command: Command) -> None:
+    lines = [f"w{number},{' '.join('ab' * (1 + number % 3))}" for number in range(80)]
+    Path("pairs.csv").write_text("\n".join(["source,target", *lines]))
+    assert command("train.py", *SMALL) == 0
+    before = torch.load("run/checkpoints/last.ckpt")["attention_lab"]
+    assert (before["config"]["data"]["max_length"], before["config"]["task"]["longest_target"]) == (1, 6)
+    assert command("train.py", "resume=run", "trainer.max_steps=6") == 0
+    after = torch.load("run/checkpoints/last.ckpt")["attention_lab"]
+    assert after["examples"].pop("symbols") == before["examples"].pop("symbols")
+    torch.testing.assert_close(after["examples"], before["examples"])
+    assert after["config"]["data"] == before["config"]["data"]
+
+
 @pytest.mark.slow
 def test_letters_become_phonemes_by_the_experiments_settings(command: Command) -> None:
     rows = [{"source": "abc"[: 1 + number % 3] + str(number), "target": ["AH", "B"]} for number in range(80)]

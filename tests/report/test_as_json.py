@@ -46,6 +46,12 @@ REPORT = {
         "together": [{"silenced": int, **LEFT}],
     },
     "tasks": [{"task": str, "sequences": int, **RIGHT, **ALIGNED, "best_head": HEAD, "heads": [HEAD_RECORD]}],
+    "patterns": [
+        {
+            **{"attention": str, "layer": int, "head": int, "position": int, "position_mass": float},
+            **dict.fromkeys(("previous_token", "same_token", "duplicate_token", "induction", "first_token"), float),
+        }
+    ],
     "config": dict,
     "environment": {"python": str, "torch": str, "device": str},
 }

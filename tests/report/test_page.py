@@ -21,6 +21,7 @@ from attention_lab.evaluation.records import (
     Interventions,
     JointAblation,
     LengthRecord,
+    PatternRecord,
     Report,
     Scores,
     TaskRecord,
@@ -68,6 +69,7 @@ REPORT = Report(
         together=[JointAblation(0, 1.0, 1.0), JointAblation(1, 0.0, 0.5)],
     ),
     tasks=[],
+    patterns=[PatternRecord("encoder_self", 0, 1, 0.5, 0.25, None, 0.125, 0.0, 7, 0.75)],
     config={"task": {"_target_": "attention_lab.tasks.reverse.Reverse"}, "note": "</script><b>note</b>"},
     environment=Environment("3.11", "2.13", "cpu"),
 )

@@ -13,6 +13,7 @@ from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.examples import MappedExample, example_rows, map_examples, predict
 from attention_lab.evaluation.length_curve import length_curve
 from attention_lab.evaluation.mixture import each_task
+from attention_lab.evaluation.patterns import find_patterns
 from attention_lab.evaluation.records import Environment, Interventions, Report
 from attention_lab.evaluation.scoring import baselines, scores_of
 from attention_lab.plotting.labels import map_view
@@ -74,6 +75,7 @@ def measure(
         heads=heads,
         interventions=Interventions(**vars(cuts), together=together),
         tasks=each_task(network, trained.task, validation, test, means, device),
+        patterns=find_patterns(network, data.rows("test"), device),
         config=trained.config,
         environment=Environment(platform.python_version(), str(torch.__version__), str(device)),
     )

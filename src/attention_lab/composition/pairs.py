@@ -28,7 +28,8 @@ def with_pairs(settings: TrainSettings) -> tuple[TrainSettings, NumberedPairs | 
         Path(data.path),
         data.source_column,
         data.target_column,
-        data.max_length,
+        # What a run that goes on has found is the longest source; a target may be longer.
+        max(data.max_length, task.longest_target),
         {"train": data.train_size, "validation": data.validation_size, "test": data.test_size},
     )
     pairs = read_splits(file, task, settings.seed)

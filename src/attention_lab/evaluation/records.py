@@ -175,6 +175,32 @@ class TaskRecord:
 
 
 @dataclass(frozen=True)
+class PatternRecord:
+    """How much a head of self-attention follows each pattern: the mean weight it puts where that says, 0 to 1.
+
+    Attributes:
+        previous_token: on the token before.
+        same_token: on the token itself.
+        duplicate_token: on earlier tokens that are the same.
+        induction: on the tokens that came after these (Olsson et al. 2022).
+        first_token: on the first token.
+        position: the place, from 0, that gets most weight, whatever stands there.
+        position_mass: how much it gets, where there is such a place.
+    """
+
+    attention: str
+    layer: int
+    head: int
+    previous_token: float | None
+    same_token: float | None
+    duplicate_token: float | None
+    induction: float | None
+    first_token: float | None
+    position: int
+    position_mass: float
+
+
+@dataclass(frozen=True)
 class Environment:
     """What the evaluation ran on."""
 
@@ -197,6 +223,7 @@ class Report:
         heads: one record a head.
         interventions: what is left when heads are silenced or edges cut.
         tasks: one record for each task of a mixture.
+        patterns: one record for each head of self-attention.
         config: the config of the run that wrote the checkpoint.
         environment: what the evaluation ran on.
     """
@@ -210,5 +237,6 @@ class Report:
     heads: Sequence[HeadRecord]
     interventions: Interventions
     tasks: Sequence[TaskRecord]
+    patterns: Sequence[PatternRecord]
     config: Mapping[str, object]
     environment: Environment

@@ -36,6 +36,7 @@ from attention_lab.report.tables import (
     table_of_groups,
     table_of_heads,
     table_of_lengths,
+    table_of_patterns,
     table_of_runs,
     table_of_tasks,
 )
@@ -92,6 +93,7 @@ def write_page(
             [[str(each.length), *(figure(getattr(each, name)) for name in LINES)] for each in report.length_curve],
         ),
         tasks=table_of_tasks(report.tasks),
+        patterns=table_of_patterns(report),
         task_in_words=task_in_words,
         samples=samples,
         most_tokens=_MOST_TOKENS,

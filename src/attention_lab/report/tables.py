@@ -7,6 +7,7 @@ from typing import NamedTuple
 from attention_lab.escaping import markdown_cell
 from attention_lab.evaluation.comparison import Group, Run, Summary
 from attention_lab.evaluation.records import HeadRecord, Report, TaskRecord
+from attention_lab.metrics.alignment import Head
 
 COLUMNS = {
     "test/decoded_exact_match": "exact match, decoded",
@@ -84,6 +85,20 @@ def table_of_heads(report: Report) -> Table:
         for head in report.heads
     ]
     return Table(["head", *_ALIGNMENT.values(), *_LOST.values()], rows)
+
+
+def table_of_patterns(report: Report) -> Table:
+    """Returns how much each head of self-attention follows each pattern."""
+    names = ("previous_token", "same_token", "duplicate_token", "induction", "first_token")
+    rows = [
+        [
+            str(Head(each.attention, each.layer, each.head)),
+            *(figure(getattr(each, name)) for name in names),
+            f"{figure(each.position_mass)} at {each.position}",
+        ]
+        for each in report.patterns
+    ]
+    return Table(["head", *(name.replace("_", " ") for name in names), "most on one place"], rows)
 
 
 def table_of_tasks(tasks: Sequence[TaskRecord]) -> Table:
