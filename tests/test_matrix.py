@@ -221,6 +221,12 @@ def test_evaluation_copes_with_maps_of_any_length(cell, monkeypatch):
     network = build(*cell).eval()
     source, target, labels = copying()
     alignment = torch.arange(labels.size(1)).expand_as(labels).masked_fill(labels < FIRST_SYMBOL, -1)
+    if cell[2] == "none":
+        # Equal symbols get equal weights then, and rounding says which of them is the highest: only a symbol that its
+        # sequence holds once can be hit for certain.
+        alone = (source[:, :, None] == source[:, None, :]).sum(dim=2) == 1
+        alignment = alignment.masked_fill(~alone, -1)
+        assert (alignment >= 0).any()
     batch = Batch(source, target, labels, alignment)
     whole = head_scores(network, [batch], CPU)
     monkeypatch.setattr("attention_lab.evaluation.scoring.MAX_CELLS", 36)
