@@ -41,7 +41,7 @@ class SequenceData(LightningDataModule):
         num_workers: int = 0,
         parts: int = 1,
         endless: bool = False,
-        limit: float | None = None,
+        limit: int | float | None = None,
         rows: Mapping[Split, SequenceRows] | None = None,
     ) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ class EndlessBatches(Sampler[list[int]]):
         seed: int,
         first: int = 0,
         share: tuple[int, int] = (0, 1),
-        limit: float | None = None,
+        limit: int | float | None = None,
     ) -> None:
         self.rows = rows
         self.batch_size = batch_size
