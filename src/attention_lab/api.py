@@ -12,9 +12,11 @@ import torch
 from attention_lab.composition.classes import Trust
 from attention_lab.data.module import SequenceData
 from attention_lab.data.sampling import SourceSpace
+from attention_lab.errors import SettingError
 from attention_lab.evaluation.answering import Answer, answer, read_source
+from attention_lab.evaluation.patching import patch_heads, patched_tokens
 from attention_lab.evaluation.patterns import find_patterns
-from attention_lab.evaluation.records import PatternRecord
+from attention_lab.evaluation.records import Patching, PatternRecord
 from attention_lab.models.encoder_decoder import EncoderDecoder
 from attention_lab.runs.trained import Trained, load_trained
 from attention_lab.tasks.reverse import Reverse
@@ -52,6 +54,25 @@ class Checkpoint(Trained):
     def patterns(self) -> list[PatternRecord]:
         """Returns what each head of self-attention does: how much it looks at the token before, the first one, ..."""
         return find_patterns(self.network, self.data.rows("test"), next(self.network.parameters()).device)
+
+    def patch(self, clean: str | Sequence[int], corrupted: str | Sequence[int]) -> Patching:
+        """Returns which head, at which token, brings the answer to one source back when another one is read.
+
+        Args:
+            clean: the source whose answer is to come back, as for `answer`.
+            corrupted: another one of as many symbols, which is read instead.
+
+        Raises:
+            SettingError: a source cannot be answered, or they are not of one length.
+        """
+        first, second = (self.answer(source) for source in (clean, corrupted))
+        if len(first.source) != len(second.source):
+            reason = f"has {len(second.source) - 1} symbols, and the clean source {len(first.source) - 1}"
+            raise SettingError("corrupted", corrupted, reason)
+        if not patched_tokens(self.network, first.batch):
+            raise SettingError("clean", clean, "is too long for its maps to fit")
+        device = next(self.network.parameters()).device
+        return patch_heads(self.network, first.batch, second.batch, device, self.task.symbols)
 
 
 def load(path: str | PathLike[str], device: str | torch.device = "cpu", trust: Trust = ()) -> Checkpoint:

@@ -120,6 +120,7 @@ def test_evaluation_needs_nothing_but_the_file_and_repeats_the_figures(command: 
         "length curve",
         "heads silenced one by one",
         "heads silenced together, and their edges cut",
+        "patterns, patching, attribution",
         "figures and page",
     ]
     report = json.loads(Path("results/report.json").read_text())

@@ -14,6 +14,7 @@ from attention_lab.evaluation.comparison import Run, group_runs
 from attention_lab.evaluation.examples import MappedExample
 from attention_lab.evaluation.records import (
     Accuracy,
+    Attribution,
     Baselines,
     Environment,
     HeadAlignment,
@@ -21,6 +22,7 @@ from attention_lab.evaluation.records import (
     Interventions,
     JointAblation,
     LengthRecord,
+    Patching,
     PatternRecord,
     Report,
     Scores,
@@ -70,6 +72,16 @@ REPORT = Report(
     ),
     tasks=[],
     patterns=[PatternRecord("encoder_self", 0, 1, 0.5, 0.25, None, 0.125, 0.0, 7, 0.75)],
+    patching=Patching(
+        clean_source=["4", "1", "<eos>"],
+        corrupted_source=["5", "6", "<eos>"],
+        clean=["1", "4", "<eos>"],
+        corrupted=["6", "5", "<eos>"],
+        heads=[HEAD.address],
+        restored=[[0.25, -0.001, None]],
+        together=[1.0, 0.5, None],
+    ),
+    attribution=Attribution(0.875, 0.625),
     config={"task": {"_target_": "attention_lab.tasks.reverse.Reverse"}, "note": "</script><b>note</b>"},
     environment=Environment("3.11", "2.13", "cpu"),
 )
@@ -324,7 +336,7 @@ WIDTHS = [360, *(pytest.param(width, marks=pytest.mark.slow) for width in (390, 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_page_never_scrolls_sideways_and_every_chart_says_what_it_shows(page, comparison, width):
     first = [label.split()[0] for label in drawn(page, width)]
-    assert first == ["Attention", "Lines", "Exact", "Exact", "Heads", "Exact", "Exact"]
+    assert first == ["Attention", "Lines", "Exact", "Exact", "Heads", "Share", "Exact", "Exact"]
     first = [label.split(":")[0] for label in drawn(comparison, width)]
     assert first == ["exact match, decoded, by source length, mean", "note=none, seed 0", f"note={HOSTILE}, seed 0"]
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import torch
 
+from attention_lab.commands.checkpoint import draw_examples
 from attention_lab.evaluation.answering import Answer, Look, answer, looks, read_source
 from attention_lab.evaluation.scoring import head_scores
 from attention_lab.metrics.alignment import Head
-from attention_lab.plotting.attention_figure import save_maps
-from attention_lab.plotting.labels import map_view
 from attention_lab.report.page import write_answers_page
 from attention_lab.runs.files import write_json
 from attention_lab.runs.paths import shown
@@ -45,7 +44,7 @@ def answer_sources(
     head = validated.best(network.alignment_attention, network.frames)
     found = [looks(each, trained, head) if head is not None else [] for each in answers]
     write_json(_as_json(trained, file, answers, found, head), run_dir / "report.json")
-    _draw(answers, run_dir / "figures", pdf)
+    draw_examples([each.mapped for each in answers], "sequence", run_dir / "figures", pdf)
     write_answers_page(trained.task.name, str(file), trained.step, answers, head, run_dir / "report.html")
     for each, seen in zip(answers, found, strict=True):
         for line in ("", *_in_words(each, seen, head)):
@@ -70,21 +69,6 @@ def _as_json(
     ]
     best = None if head is None else head._asdict()
     return {"checkpoint": str(file), "step": trained.step, "best_head": best, "sequences": sequences}
-
-
-def _draw(answers: Sequence[Answer], folder: Path, pdf: bool) -> None:
-    for number, mapped in enumerate(each.mapped for each in answers):
-        if mapped is None:
-            continue
-        for attention, layers in mapped.maps.items():
-            for layer, weights in enumerate(layers):
-                frames = mapped.frames.get(attention, ())
-                view = map_view(
-                    attention, layer, mapped.axes[attention], mapped.example, frames, symbols=mapped.symbols
-                )
-                save_maps(
-                    view.labels, view.of(weights[0]), folder / f"sequence_{number}_{attention}_layer_{layer}", pdf
-                )
 
 
 def _in_words(answered: Answer, seen: Sequence[Look], head: Head | None) -> Iterator[str]:

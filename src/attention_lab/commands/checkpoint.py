@@ -9,13 +9,16 @@ import torch
 from attention_lab.data.batches import readable_rows
 from attention_lab.data.module import SequenceData
 from attention_lab.evaluation.ablation import ablate_heads, ablate_together, head_means
+from attention_lab.evaluation.attribution import score_attribution
 from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.examples import MappedExample, example_rows, map_examples, predict
 from attention_lab.evaluation.length_curve import length_curve
 from attention_lab.evaluation.mixture import each_task
+from attention_lab.evaluation.patching import patched_example
 from attention_lab.evaluation.patterns import find_patterns
 from attention_lab.evaluation.records import Environment, Interventions, Report
 from attention_lab.evaluation.scoring import baselines, scores_of
+from attention_lab.plotting.attention_figure import save_maps
 from attention_lab.plotting.labels import map_view
 from attention_lab.plotting.samples import compare
 from attention_lab.report.page import write_page
@@ -25,7 +28,7 @@ from attention_lab.runs.history import read_history
 from attention_lab.runs.trained import Trained
 from attention_lab.settings.schema import EvaluateSettings
 
-PARTS = 4
+PARTS = 5
 """Of the work of `measure`."""
 
 _NUM_SAMPLES = 12
@@ -65,6 +68,8 @@ def measure(
     begin("heads silenced together, and their edges cut")
     cuts = cut_edges(network, scores.validated, test, device, trained.settings.seed)
     together = ablate_together(network, scores.validated, test, device)
+    begin("patterns, patching, attribution")
+    rows = data.rows("test")
     return Report(
         scores=scores.scores,
         checkpoint=str(file),
@@ -75,7 +80,9 @@ def measure(
         heads=heads,
         interventions=Interventions(**vars(cuts), together=together),
         tasks=each_task(network, trained.task, validation, test, means, device),
-        patterns=find_patterns(network, data.rows("test"), device),
+        patterns=find_patterns(network, rows, device),
+        patching=patched_example(network, trained.task, rows, rows[readable_rows(rows, 1)[0]], device),
+        attribution=score_attribution(network, rows, device),
         config=trained.config,
         environment=Environment(platform.python_version(), str(torch.__version__), str(device)),
     )
@@ -85,6 +92,17 @@ def map_checkpoint(trained: Trained, count: int, device: torch.device) -> list[M
     """Returns the attention for some readable examples of the test split."""
     rows = trained.data.rows("test")
     return map_examples(trained.network, rows, example_rows(trained.task, rows, count), device, trained.task.symbols)
+
+
+def draw_examples(mapped: Sequence[MappedExample | None], name: str, folder: Path, pdf: bool) -> None:
+    """Writes `<name>_<n>_<attention>_layer_<i>.png` for all attention of some examples, and PDFs if asked for."""
+    for number, example in enumerate(mapped):
+        if example is None:
+            continue
+        for attention, layers in example.maps.items():
+            for layer, weights in enumerate(layers):
+                view = example.view(attention, layer)
+                save_maps(view.labels, view.of(weights[0]), folder / f"{name}_{number}_{attention}_layer_{layer}", pdf)
 
 
 def replay_of(trained: Trained, file: Path) -> Replay | None:

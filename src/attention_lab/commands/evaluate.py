@@ -5,18 +5,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attention_lab.commands.answer import answer_sources
-from attention_lab.commands.checkpoint import PARTS, map_checkpoint, measure, replay_of, write_checkpoint_page
+from attention_lab.commands.checkpoint import (
+    PARTS,
+    draw_examples,
+    map_checkpoint,
+    measure,
+    replay_of,
+    write_checkpoint_page,
+)
 from attention_lab.commands.compare import compare_checkpoints
 from attention_lab.commands.terminal import parts_of_work, quiet_libraries
 from attention_lab.errors import SettingError
 from attention_lab.evaluation.examples import MappedExample
 from attention_lab.evaluation.length_curve import draw_lengths, refuse
 from attention_lab.evaluation.records import Report
-from attention_lab.plotting.attention_figure import save_maps
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.curves import draw_length_curve
 from attention_lab.plotting.heads import draw_heads
-from attention_lab.plotting.labels import map_view
 from attention_lab.report.as_json import report_json
 from attention_lab.report.replay import Replay, animate
 from attention_lab.report.words import terminal_summary
@@ -82,12 +87,7 @@ def _draw(
     pdf: bool,
 ) -> None:
     """Writes `example_<n>_<attention>_layer_<i>.png`, `heads.png`, `length_curve.png` and `replay.webp`."""
-    for number, (example, maps, axes, frames, symbols) in enumerate(mapped):
-        for attention, layers in maps.items():
-            for layer, weights in enumerate(layers):
-                view = map_view(attention, layer, axes[attention], example, frames.get(attention, ()), symbols=symbols)
-                file = folder / f"example_{number}_{attention}_layer_{layer}"
-                save_maps(view.labels, view.of(weights[0]), file, pdf)
+    draw_examples(mapped, "example", folder, pdf)
     if report.heads:
         save(draw_heads(report.heads, report.interventions, report.baselines.chance), folder / "heads", pdf)
     if report.length_curve:

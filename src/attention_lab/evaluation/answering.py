@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 from PIL.Image import Image
 from torch import Tensor
 
 from attention_lab.data.batches import NOWHERE, Batch
 from attention_lab.errors import SettingError
-from attention_lab.evaluation.examples import MappedExample, map_example
+from attention_lab.evaluation.examples import MappedExample, explained_example
 from attention_lab.evaluation.scoring import whole_map_fits
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.inference import evaluation_mode, greedy_decode
 from attention_lab.models.model import AttentionMaps
 from attention_lab.plotting.attention_grid import AttentionGrid
-from attention_lab.plotting.labels import map_view
 from attention_lab.runs.trained import Trained
 from attention_lab.tasks.pairs import Pairs, tokens_of
 from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, token_labels
@@ -32,7 +31,7 @@ class Answer(NamedTuple):
         batch: the source, what was predicted (as labels, and as the target that was read), and where each predicted
             token should come from; a batch of one, on the CPU.
         expected: the labels of what the task asks for, EOS included; None where nobody knows: no file says it.
-        mapped: the attention while it was decoded; None where a map would not fit into memory, or there is none.
+        mapped: the attention while it was decoded; None where a map would not fit into memory.
         symbols: what the symbols are called, if not numbers.
     """
 
@@ -56,17 +55,26 @@ class Answer(NamedTuple):
         """The attention under its address: `maps[attention][layer][0, head]` has shape (queries, keys)."""
         return {} if self.mapped is None else self.mapped.maps
 
+    @property
+    def attribution(self) -> Float[Tensor, "T S"] | None:
+        """What share each source token has in each predicted one: gradient × input, each row adding up to 1."""
+        return None if self.mapped is None else self.mapped.attribution
+
     def draw(self, attention: str, layer: int = 0) -> Image:
         """Returns a picture of all heads of a layer, with tokens on both axes; a notebook shows it as it is.
+
+        Args:
+            attention: which, as in `maps`; or `gradient_x_input`, the attribution.
+            layer: from 0.
 
         Raises:
             KeyError: there is no map of that attention.
         """
-        if self.mapped is None or attention not in self.maps:
-            raise KeyError(f"no map of {attention!r}; there are {', '.join(self.maps) or 'none'}")
-        frames = self.mapped.frames.get(attention, ())
-        view = map_view(attention, layer, self.mapped.axes[attention], self.batch, frames, symbols=self.symbols)
-        shown = view.of(self.maps[attention][layer][0])
+        there = {} if self.mapped is None else self.mapped.shown
+        if self.mapped is None or attention not in there:
+            raise KeyError(f"no map of {attention!r}; there are {', '.join(there) or 'none'}")
+        view = self.mapped.view(attention, layer)
+        shown = view.of(there[attention][layer][0])
         return AttentionGrid(view.labels, len(shown)).paint(shown)
 
     @property
@@ -110,8 +118,7 @@ def answer(trained: Trained, symbols: Sequence[int], device: torch.device) -> An
     known = min(labels.size(1), len(alignment))
     gold[0, :known] = alignment[:known]
     batch = Batch(source, target, labels, gold)
-    fits = bool(network.axes) and whole_map_fits(network, batch)
-    mapped = map_example(network, batch, device)._replace(symbols=task.symbols) if fits else None
+    mapped = explained_example(network, batch, device, task.symbols) if whole_map_fits(network, batch) else None
     expected = None if labels_due is None else token_labels(labels_due, task.symbols)
     return Answer(batch, expected, mapped, task.symbols)
 

@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 from torch import Tensor
 
 from attention_lab.data.batches import Batch, SequenceRows, readable_rows, spread_rows
+from attention_lab.evaluation.attribution import AXES, NAME, attribute
 from attention_lab.evaluation.scoring import whole_map_fits
 from attention_lab.models.inference import evaluation_mode, greedy_decode
 from attention_lab.models.model import AttentionMaps, Axis, SequenceModel
+from attention_lab.plotting.labels import MapView, map_view
 from attention_lab.tasks.mixture import Mixture
 from attention_lab.tasks.task import Task
 
@@ -27,6 +29,7 @@ class MappedExample(NamedTuple):
         axes: what the rows and the columns of each attention are.
         frames: each head's frame, of an attention whose heads differ in that.
         symbols: what the symbols are called, if not numbers.
+        attribution: what share source tokens have in predicted ones (`attribute`), (T, S), where that was asked.
     """
 
     example: Batch
@@ -34,6 +37,17 @@ class MappedExample(NamedTuple):
     axes: Mapping[str, tuple[Axis, Axis]]
     frames: Mapping[str, tuple[str, ...]]
     symbols: Sequence[str] = ()
+    attribution: Float[Tensor, "T S"] | None = None
+
+    @property
+    def shown(self) -> AttentionMaps:
+        """The maps, and beside them the attribution, as if it were an attention of one head."""
+        return self.maps if self.attribution is None else {**self.maps, NAME: (self.attribution[None, None],)}
+
+    def view(self, attention: str, layer: int) -> MapView:
+        """Returns what to draw of one layer's maps, and what stands on its axes."""
+        frames = self.frames.get(attention, ())
+        return map_view(attention, layer, self.axes[attention], self.example, frames, symbols=self.symbols)
 
 
 def example_rows(task: Task, rows: SequenceRows, count: int) -> list[int]:
@@ -63,8 +77,18 @@ def map_examples(
         if not whole_map_fits(network, example):
             log.warning("No attention maps: even the shortest test sequence is too long to be mapped.")
             break
-        mapped.append(map_example(network, example, device)._replace(symbols=symbols))
+        mapped.append(explained_example(network, example, device, symbols))
     return mapped
+
+
+def explained_example(
+    network: SequenceModel[Any], example: Batch, device: torch.device, symbols: Sequence[str] = ()
+) -> MappedExample:
+    """Returns the attention that a batch of one calls forth, and the attribution beside it."""
+    mapped = map_example(network, example, device)
+    return mapped._replace(
+        axes={**mapped.axes, NAME: AXES}, symbols=symbols, attribution=attribute(network, example, device)
+    )
 
 
 def map_example(network: SequenceModel[Any], example: Batch, device: torch.device) -> MappedExample:

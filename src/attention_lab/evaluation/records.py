@@ -201,6 +201,40 @@ class PatternRecord:
 
 
 @dataclass(frozen=True)
+class Attribution:
+    """How well gradient × input finds the tokens that target tokens come from, scored as a head is."""
+
+    hit_rate: float
+    mass: float
+
+
+@dataclass(frozen=True)
+class Patching:
+    """What heads bring back of an answer, when the source is another one, by what they gave on the clean source.
+
+    A share is how far the answer's lead over the other one, in log-odds, comes back: 0 not at all, 1 to what it was.
+    It is None where the two answers are the same token, or the source makes no difference of a nat.
+
+    Attributes:
+        clean_source: labels of the source that the answer belongs to.
+        corrupted_source: labels of the source that is read instead.
+        clean: labels of the answer, token by token.
+        corrupted: labels of the answer that belongs to the other source.
+        heads: who is patched, at one token at a time.
+        restored: a list of shares a head, each a token.
+        together: the same when all heads are patched at that token.
+    """
+
+    clean_source: Sequence[str]
+    corrupted_source: Sequence[str]
+    clean: Sequence[str]
+    corrupted: Sequence[str]
+    heads: Sequence[Head]
+    restored: Sequence[Sequence[float | None]]
+    together: Sequence[float | None]
+
+
+@dataclass(frozen=True)
 class Environment:
     """What the evaluation ran on."""
 
@@ -224,6 +258,8 @@ class Report:
         interventions: what is left when heads are silenced or edges cut.
         tasks: one record for each task of a mixture.
         patterns: one record for each head of self-attention.
+        patching: what heads bring back in one example; None where none can.
+        attribution: gradient × input, which needs no attention; None where nothing is known to be right.
         config: the config of the run that wrote the checkpoint.
         environment: what the evaluation ran on.
     """
@@ -238,5 +274,7 @@ class Report:
     interventions: Interventions
     tasks: Sequence[TaskRecord]
     patterns: Sequence[PatternRecord]
+    patching: Patching | None
+    attribution: Attribution | None
     config: Mapping[str, object]
     environment: Environment

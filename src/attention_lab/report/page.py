@@ -23,7 +23,6 @@ from attention_lab.metrics.alignment import Head
 from attention_lab.plotting.canvas import SERIES
 from attention_lab.plotting.curves import LINES, PANELS
 from attention_lab.plotting.heads import cuts_of
-from attention_lab.plotting.labels import map_view
 from attention_lab.plotting.samples import Sample
 from attention_lab.report.as_json import curve_json, plain
 from attention_lab.report.replay import Replay, replay_json
@@ -36,6 +35,7 @@ from attention_lab.report.tables import (
     table_of_groups,
     table_of_heads,
     table_of_lengths,
+    table_of_patching,
     table_of_patterns,
     table_of_runs,
     table_of_tasks,
@@ -94,6 +94,7 @@ def write_page(
         ),
         tasks=table_of_tasks(report.tasks),
         patterns=table_of_patterns(report),
+        patched=None if report.patching is None else table_of_patching(report.patching),
         task_in_words=task_in_words,
         samples=samples,
         most_tokens=_MOST_TOKENS,
@@ -111,6 +112,7 @@ def _report_data(
         "cuts": [{"name": name.replace("\n", "<br>"), "exact_match": left.exact_match} for name, left in cuts.items()],
         "together": plain(report.interventions.together),
         "heads": plain(report.heads),
+        "patching": plain(report.patching),
         "replay": None if replay is None else replay_json(replay),
         "curve": plain(report.length_curve),
         "lines": {name: line.label for name, line in LINES.items()},
@@ -196,7 +198,7 @@ def _in_brief(group: Group) -> dict[str, object]:
     if run.mapped is None or run.best_head is None or run.best_head.attention not in run.mapped.maps:
         return brief
     head, mapped = run.best_head, run.mapped
-    view = map_view(head.attention, head.layer, mapped.axes[head.attention], mapped.example, symbols=mapped.symbols)
+    view = mapped.view(head.attention, head.layer)
     weights = view.of(mapped.maps[head.attention][head.layer][0])[head.head]
     drawn = {"weights": _rounded(weights), "gold": view.labels.gold, "head": str(head), "seed": run.seed}
     return {**brief, "map": drawn}
@@ -240,13 +242,13 @@ def _templates() -> Environment:
 
 def _viewed(examples: Sequence[MappedExample]) -> list[dict[str, object]]:
     """Returns the maps of all examples that have some, as the viewer wants them."""
-    return [_one_viewed(number, example) for number, example in enumerate(examples) if example.maps]
+    return [_one_viewed(number, example) for number, example in enumerate(examples) if example.shown]
 
 
 def _one_viewed(number: int, mapped: MappedExample) -> dict[str, object]:
     attentions: list[dict[str, object]] = []
-    for name, layers in mapped.maps.items():
-        view = map_view(name, 0, mapped.axes[name], mapped.example, mapped.frames.get(name, ()), symbols=mapped.symbols)
+    for name, layers in mapped.shown.items():
+        view = mapped.view(name, 0)
         labels = view.labels
         attentions.append(
             {

@@ -51,6 +51,22 @@ function drawInterventions() {
 }
 if (data.heads.length) drawHeads();
 
+function drawPatching({clean, corrupted, heads, restored, together}) {
+  const rows = [...heads.map(({layer, head}) => `${layer}.${head}`), "all"];
+  const shares = [...restored, together];
+  const places = clean.map((_, place) => place);
+  draw("patching", "Share of the answer that a head brings back at each token; the table below has the figures.", [{
+    type: "heatmap", z: shares, x: places, y: rows, zmin: 0, zmax: 1, colorscale: SCALE, xgap: 1, ygap: 1, hoverongaps: false,
+    colorbar: {thickness: 12, outlinewidth: 0}, customdata: rows.map(() => clean.map((token, place) => [escaped(token), escaped(corrupted[place])])),
+    hovertemplate: "head %{y} at %{customdata[0]} (not %{customdata[1]}): %{z:.2f} back<extra></extra>",
+  }], {
+    height: 110 + 20 * rows.length, margin,
+    xaxis: axis({tickvals: places, ticktext: clean.map(escaped), title: {text: "token of the answer"}, showgrid: false}),
+    yaxis: axis({type: "category", autorange: "reversed", title: {text: "layer.head"}, showgrid: false}),
+  });
+}
+if (data.patching) drawPatching(data.patching);
+
 // ---- How the alignment formed.
 
 function replay({steps, exact_match, hit_rate, shape, maps, gold, example}) {

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from attention_lab.escaping import markdown_cell
 from attention_lab.evaluation.comparison import Group, Run, Summary
-from attention_lab.evaluation.records import HeadRecord, Report, TaskRecord
+from attention_lab.evaluation.records import HeadRecord, Patching, Report, TaskRecord
 from attention_lab.metrics.alignment import Head
 
 COLUMNS = {
@@ -62,17 +62,33 @@ def as_markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def table_of_baselines(report: Report) -> Table:
-    """Returns how the best head aligns, how the best one did before training, and what chance gives."""
+    """Returns how the best head aligns, and beside it chance, the best one before training, and attribution."""
     scores, untrained, chance = report.scores, report.baselines.untrained, report.baselines.chance
-    best = f"best head of this network ({report.best_head})"
-    rows = [
-        [best, figure(scores.alignment_hit_rate), figure(scores.alignment_mass)],
-        ["chance: looking everywhere alike", figure(chance), figure(chance)],
-    ]
+    attribution = report.attribution
+    rows: list[list[str]] = []
+    if report.best_head is not None:
+        best = f"best head of this network ({report.best_head})"
+        rows.append([best, figure(scores.alignment_hit_rate), figure(scores.alignment_mass)])
     if untrained is not None:
         before = f"best head before training ({untrained.address})"
-        rows.insert(1, [before, figure(untrained.hit_rate), figure(untrained.mass)])
+        rows.append([before, figure(untrained.hit_rate), figure(untrained.mass)])
+    if report.best_head is not None:
+        rows.append(["chance: looking everywhere alike", figure(chance), figure(chance)])
+    if attribution is not None:
+        rows.append(["gradient × input, of the whole network", figure(attribution.hit_rate), figure(attribution.mass)])
     return Table(["head", "hit rate", "mass"], rows)
+
+
+def table_of_patching(patching: Patching) -> Table:
+    """Returns what each head brings back of each token, and all of them together."""
+    rows = [[str(head), *map(_share, row)] for head, row in zip(patching.heads, patching.restored, strict=True)]
+    rows.append(["all heads together", *map(_share, patching.together)])
+    return Table(["patched", *patching.clean], rows)
+
+
+def _share(value: float | None) -> str:
+    """Returns a share with two digits, without a minus before zero; a dash where there is none."""
+    return "–" if value is None else f"{round(value, 2) + 0.0:.2f}"
 
 
 def table_of_heads(report: Report) -> Table:
