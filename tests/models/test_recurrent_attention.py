@@ -14,6 +14,7 @@ from attention_lab.evaluation.edges import cut_edges
 from attention_lab.evaluation.scoring import head_scores
 from attention_lab.metrics.alignment import Head
 from attention_lab.models.inference import greedy_decode
+from attention_lab.models.recurrent import LSTM
 from attention_lab.models.recurrent_attention import LSTMWithAttention
 from attention_lab.positions.coordinates import UNLIMITED
 from attention_lab.tasks.vocabulary import BOS, EOS, FIRST_SYMBOL, PAD
@@ -302,7 +303,7 @@ def test_dropout_acts_after_attention_too() -> None:
 def test_settings_reach_the_layers() -> None:
     model = build(num_layers=5, dropout=0.3)
     for layers in (model.encoder, model.decoder):
-        assert (type(layers), layers.num_layers, layers.dropout) == (nn.LSTM, 5, 0.3)
+        assert (type(layers), layers.num_layers, layers.dropout) == (LSTM, 5, 0.3)
     assert model.encoder.bidirectional
     assert (model.encoder.hidden_size, model.decoder.hidden_size) == (HALF, D)
     assert model.max_length == UNLIMITED

@@ -17,6 +17,7 @@ from attention_lab.cli.composing import check_choice, choices, compose_settings
 from attention_lab.composition.build import build_network
 from attention_lab.errors import SettingError
 from attention_lab.models.blocks import TransformerBlock
+from attention_lab.models.recurrent import LSTM
 from attention_lab.plotting.canvas import save
 from attention_lab.plotting.cost import CostCurve, draw_cost
 from attention_lab.report.tables import as_markdown
@@ -24,7 +25,7 @@ from attention_lab.report.tables import as_markdown
 EXPLICIT = "full_explicit"
 """Full attention that is asked for its weights, an n x n matrix for each head."""
 
-_RECURRENT = {"lstm": nn.LSTM, "rnn": nn.RNN}
+_RECURRENT = {"lstm": LSTM, "rnn": nn.RNN}
 
 PUBLISHED = {
     "full": "O(n²·d) (Vaswani et al. 2017), memory O(n) in blocks (Dao et al. 2022)",

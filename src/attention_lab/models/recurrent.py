@@ -1,7 +1,7 @@
 """Sequence to sequence without attention: all that the decoder learns of the source has to fit into one state."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Integer
@@ -127,6 +127,19 @@ def read(source: Integer[Tensor, "B S"], embedding: Embedding, encoder: nn.RNNBa
     return Reading(states.gather(1, places), last)
 
 
+class LSTM(nn.LSTM):
+    """PyTorch's LSTM, which on a CPU keeps to its weights' precision under autocast.
+
+    There oneDNN runs it, which has no half-precision LSTM for CPUs without AVX-512 and fails (PyTorch 2.11 to 2.13).
+    """
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        if not self.weight_hh_l0.is_cpu:
+            return super().forward(input, hx)
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(input.to(self.weight_hh_l0.dtype), hx)
+
+
 @torch.no_grad()
 def recurrent_layers(
     cell: Cell, width: int, d_model: int, num_layers: int, dropout: float, *, bidirectional: bool = False
@@ -149,7 +162,7 @@ def recurrent_layers(
         SettingError: `num_layers` is not positive.
     """
     check_shape(num_layers, num_heads=1)
-    cells: dict[Cell, type[nn.RNN | nn.LSTM]] = {"rnn": nn.RNN, "lstm": nn.LSTM}
+    cells: dict[Cell, type[nn.RNN | nn.LSTM]] = {"rnn": nn.RNN, "lstm": LSTM}
     layers = cells[cell](
         width,
         d_model // 2 if bidirectional else d_model,
