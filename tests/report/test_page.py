@@ -400,7 +400,7 @@ def test_every_control_of_a_report_works(page):
 @pytest.mark.slow
 def test_a_network_without_attention_has_a_page_as_well(tmp_path):
     nothing = MappedExample(EXAMPLE, {}, {}, {})
-    report = replace(REPORT, heads=[], best_head=None, baselines=Baselines(None, None))
+    report = replace(REPORT, heads=[], best_head=None, baselines=Baselines(None, None), patching=None)
     write_page(report, "reverse", (1, 16), [nothing], [], tmp_path / "report.html")
     seen = opened(tmp_path / "report.html", "const wanted = ['curve']; " + DRAWN + AXE, 390, axe())
     assert seen == {"found": [], "errors": []}

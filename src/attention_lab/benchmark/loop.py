@@ -19,7 +19,7 @@ from attention_lab.benchmark.machine import Machine
 from attention_lab.benchmark.plain_loop import PlainLoop
 from attention_lab.benchmark.results import Row, log, write_results
 from attention_lab.benchmark.settings import DeviceSettings, LoopSettings
-from attention_lab.cli.composing import CHECKOUT
+from attention_lab.cli.composing import checkout
 from attention_lab.evaluation.scoring import teacher_forced
 from attention_lab.report.tables import as_markdown
 from attention_lab.runs.checkpoint import Solved
@@ -58,6 +58,7 @@ def run(settings: LoopSettings, out: Path) -> str:
 
     Raises:
         MeasurementError: `train.py` failed.
+        SettingError: there is no clone.
     """
     # Both loops are to compute alike.
     flush_denormals()
@@ -85,12 +86,14 @@ def run_command(overrides: Sequence[str], threads: int | None) -> tuple[Trained,
 
     Raises:
         MeasurementError: it failed.
+        SettingError: there is no clone.
     """
+    train = checkout() / "train.py"
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         arguments = [f"experiment={EXPERIMENT}", "trainer=cpu", *overrides, f"hydra.run.dir={run}"]
         done = subprocess.run(
-            [sys.executable, str(CHECKOUT / "train.py"), *arguments],
+            [sys.executable, str(train), *arguments],
             capture_output=True,
             text=True,
             check=False,

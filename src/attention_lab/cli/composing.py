@@ -10,23 +10,27 @@ from attention_lab.errors import SettingError
 from attention_lab.settings.checking import build, suggestion
 from attention_lab.settings.schema import TrainSettings
 
-CHECKOUT = Path(__file__).parents[3]
-"""Where the package's source, `train.py` and the configs lie."""
 
-_CONFIGS = CHECKOUT / "configs"
+def checkout() -> Path:
+    """Returns where `train.py`, the configs and the package's source lie.
+
+    Raises:
+        SettingError: nowhere, as the package was installed without them.
+    """
+    folder = Path(__file__).parents[3]
+    if not (folder / "configs" / "train.yaml").is_file():
+        reason = "needs train.py and the configs, which no wheel holds; clone the repository and `pip install -e .`"
+        raise SettingError("attention_lab", reason=reason)
+    return folder
 
 
 def choices(group: str) -> list[str]:
     """Returns the names that a config group offers, such as those of `attention`.
 
     Raises:
-        SettingError: there are none, as where the package was installed without its folder.
+        SettingError: there is no clone.
     """
-    names = sorted(file.stem for file in (_CONFIGS / group).glob("*.yaml"))
-    if not names:
-        reason = f"has no configs in {_CONFIGS / group}; run from a checkout installed with `pip install -e`"
-        raise SettingError(group, reason=reason)
-    return names
+    return sorted(file.stem for file in (checkout() / "configs" / group).glob("*.yaml"))
 
 
 def check_choice(setting: str, name: str, known: Sequence[str]) -> None:
@@ -43,7 +47,7 @@ def compose_settings(overrides: Sequence[str]) -> TrainSettings:
     """Returns the settings of `python train.py OVERRIDES`.
 
     Raises:
-        SettingError: one of them cannot be used.
+        SettingError: one of them cannot be used, or there is no clone.
     """
-    with initialize_config_dir(str(_CONFIGS), version_base="1.3"):
+    with initialize_config_dir(str(checkout() / "configs"), version_base="1.3"):
         return build(TrainSettings, plain(compose("train", list(overrides))), "")
