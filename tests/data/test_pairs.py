@@ -35,6 +35,11 @@ def texts(found: NumberedPairs, rows: SequenceRows) -> set[tuple[str, str]]:
 def write(path: Path, rows: list[dict[str, object]]) -> Path:
     if path.suffix == ".parquet":
         parquet.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".arrow":
+        table = pa.Table.from_pylist(rows)
+        make = pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file
+        with make(path, table.schema) as writer:
+            writer.write_table(table)
     elif path.suffix == ".json":
         path.write_text(json.dumps(rows))
     elif path.suffix == ".jsonl":
@@ -45,9 +50,12 @@ def write(path: Path, rows: list[dict[str, object]]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "json", "parquet"])
-def test_every_kind_of_file_says_the_same(tmp_path, kind):
-    found = read(write(tmp_path / f"pairs.{kind}", ROWS))
+KINDS = ["pairs.csv", "pairs.tsv", "pairs.jsonl", "pairs.json", "pairs.parquet", "pairs.arrow", "stream.arrow"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_file_says_the_same(tmp_path, name):
+    found = read(write(tmp_path / name, ROWS))
     splits = {split: texts(found, found.rows[split]) for split in SPLITS}
     assert set.union(*splits.values()) == {(row["source"], row["target"]) for row in ROWS}
     assert sum(map(len, splits.values())) == len(ROWS)
@@ -71,6 +79,45 @@ def test_the_file_may_say_the_split_and_name_its_columns_otherwise(tmp_path):
     # A token that no training sequence has is the first symbol, whichever it is.
     assert found.symbols == ("<unk>", "0", "3", "6", "a")
     assert {int(row.source[0, 0]) for row in found.rows["test"]} == {FIRST_SYMBOL}
+
+
+def test_a_folder_has_a_file_for_each_split(tmp_path):
+    wanted = {"train": ROWS[:30], "validation": ROWS[30:40], "test": ROWS[40:]}
+    for kind, (split, rows) in zip(("csv", "jsonl", "parquet"), wanted.items(), strict=True):
+        write(tmp_path / f"{split}.{kind}", rows)
+    (tmp_path / "README.md").write_text("not a table")
+    found = read(tmp_path)
+    for split, rows in wanted.items():
+        assert texts(found, found.rows[split]) == {(row["source"], row["target"]) for row in rows}
+    changed = write(tmp_path / "test.parquet", ROWS[41:]).parent
+    assert read(changed).fingerprint != found.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "no train.csv"),
+        ({"train.csv": ROWS, "test.csv": ROWS}, "no validation.csv"),
+        ({"train.csv": ROWS, "train.jsonl": ROWS}, "train.csv, train.jsonl"),
+        (dict.fromkeys(("train.csv", "validation.csv"), ROWS) | {"test.csv": [*ROWS, {"source": "", "target": "a"}]},
+         "test.csv row 61: source is empty"),
+        (dict.fromkeys(("train.csv", "validation.csv"), ROWS) | {"test.jsonl": [ROWS[0] | {"split": "train"}]},
+         "row 1: names the split train, in a file for test"),
+    ],
+    ids=["none", "one is missing", "two of a split", "a bad row", "another split"],
+)  # fmt: skip
+def test_a_bad_folder_is_told(tmp_path, files, said):
+    for name, rows in files.items():
+        write(tmp_path / name, rows)
+    with pytest.raises(SettingError, match=r"data\.path") as refused:
+        read(tmp_path)
+    assert said in str(refused.value)
+
+
+def test_what_is_no_arrow_is_told(tmp_path):
+    (tmp_path / "pairs.arrow").write_bytes(b"no arrow at all")
+    with pytest.raises(SettingError, match="row 1: "):
+        read(tmp_path / "pairs.arrow")
 
 
 def test_tokens_are_characters_words_or_the_items_of_a_list(tmp_path):

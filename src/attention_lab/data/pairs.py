@@ -27,14 +27,14 @@ _LARGEST_FILE = 2**30
 """Bytes: a file is read into memory whole."""
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_KINDS = (*_DELIMITERS, ".jsonl", ".json", ".parquet")
+_KINDS = (*_DELIMITERS, ".jsonl", ".json", ".parquet", ".arrow")
 
 
 class PairFile(NamedTuple):
-    """A file of pairs, and what is to be taken from it.
+    """A file of pairs, or a folder of a file for each split, and what is to be taken from it.
 
     Attributes:
-        path: where it is.
+        path: where it is; in a folder, files are called `train`, `validation` and `test`.
         source: the column of the sources.
         target: the column of the targets.
         max_length: tokens that a source or a target may have; longer pairs are left out.
@@ -92,8 +92,8 @@ def read_splits(file: PairFile, task: Pairs, seed: int) -> NumberedPairs:
     Raises:
         SettingError: the file cannot be read, or a split is empty; the row is named.
     """
-    path = _checked(file.path)
-    pairs = list(_pairs(file, task))
+    files = _files(file.path)
+    pairs = [pair for path, split in files for pair in _pairs(path, file, task, split)]
     fitting = [pair for pair in pairs if max(len(pair.source), len(pair.target)) <= file.max_length]
     if len(fitting) < len(pairs):
         log.warning(
@@ -107,7 +107,7 @@ def read_splits(file: PairFile, task: Pairs, seed: int) -> NumberedPairs:
     for split, some in chosen.items():
         if not some:
             reason = f"leaves no pair for the {split} split; it takes more pairs, or a column split that names some"
-            raise SettingError("data.path", str(path), reason)
+            raise SettingError("data.path", str(file.path), reason)
     seen = sorted({token for pair in chosen["train"] for token in (*pair.source, *pair.target)} - {UNKNOWN})
     symbols = (UNKNOWN, *seen)
     numbers = {symbol: number + FIRST_SYMBOL for number, symbol in enumerate(symbols)}
@@ -118,12 +118,28 @@ def read_splits(file: PairFile, task: Pairs, seed: int) -> NumberedPairs:
         count = sum(number for token, number in strange.items() if token not in numbers)
         if count:
             log.warning("%d tokens of the %s split are in no training sequence: %s for each.", count, split, UNKNOWN)
-    return NumberedPairs(symbols, rows, hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+    content = b"".join(path.read_bytes() for path, _ in files)
+    return NumberedPairs(symbols, rows, hashlib.sha256(content).hexdigest()[:16])
+
+
+def _files(path: Path) -> list[tuple[Path, Split | None]]:
+    """Returns the files to be read, each with the split that all of its pairs are for, if its name says so."""
+    if not path.is_dir():
+        return [(_checked(path), None)]
+    found: list[tuple[Path, Split | None]] = []
+    for split in SPLITS:
+        named = sorted(file for file in path.iterdir() if file.stem == split and file.suffix.lower() in _KINDS)
+        if len(named) != 1:
+            names = ", ".join(file.name for file in named) or f"no {split}.csv"
+            reason = f"is a folder with {names}; it takes one file each of train, validation and test"
+            raise SettingError("data.path", str(path), f"{reason}, of the kinds {', '.join(_KINDS)}")
+        found.append((_checked(named[0]), split))
+    return found
 
 
 def _checked(path: Path) -> Path:
     if not path.is_file():
-        raise SettingError("data.path", str(path), f"is no file (looked for it in {Path.cwd()})")
+        raise SettingError("data.path", str(path), f"is no file and no folder (looked for it in {Path.cwd()})")
     if path.suffix.lower() not in _KINDS:
         raise SettingError("data.path", str(path), f"is none of the kinds that can be read: {', '.join(_KINDS)}")
     if path.stat().st_size > _LARGEST_FILE:
@@ -132,17 +148,20 @@ def _checked(path: Path) -> Path:
     return path
 
 
-def _pairs(file: PairFile, task: Pairs) -> Iterator[Pair]:
-    """Yields a file's pairs.
+def _pairs(path: Path, file: PairFile, task: Pairs, split: Split | None) -> Iterator[Pair]:
+    """Yields the pairs of one file, which are for a split where one is given.
 
     Raises:
         SettingError: a row cannot be used; rows count from 1, without a header.
     """
-    number, path = 0, file.path
+    number = 0
     try:
         for row in _rows(path):
             number += 1
-            yield _pair(row, file, task)
+            pair = _pair(row, file, task)
+            if split and pair.split not in (None, split):
+                raise _RowError(f"names the split {pair.split}, in a file for {split}")
+            yield pair._replace(split=split) if split else pair
     except UnicodeDecodeError as error:
         strange = f"byte {error.start} of what was read is {error.object[error.start]:#x}"
         raise SettingError("data.path", str(path), f"is not UTF-8 after row {number}: {strange}") from error
@@ -163,6 +182,9 @@ def _rows(path: Path) -> Iterator[Mapping[str | None, object]]:
     if kind == ".parquet":
         yield from cast(list[dict[str | None, object]], parquet.read_table(path).to_pylist())
         return
+    if kind == ".arrow":
+        yield from _arrow_rows(path)
+        return
     with path.open(encoding="utf-8-sig", newline="") as file:
         if kind in _DELIMITERS:
             yield from csv.DictReader(file, delimiter=_DELIMITERS[kind], strict=True)
@@ -174,6 +196,17 @@ def _rows(path: Path) -> Iterator[Mapping[str | None, object]]:
             if not isinstance(row, dict):
                 raise ValueError("is no object with source and target")
             yield cast(dict[str | None, object], row)
+
+
+def _arrow_rows(path: Path) -> list[dict[str | None, object]]:
+    """Reads Arrow's file format, or its stream format, in which `datasets` saves."""
+    try:
+        with pa.ipc.open_file(path) as reader:
+            table: Any = reader.read_all()
+    except pa.ArrowInvalid:
+        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+            table = reader.read_all()
+    return table.to_pylist()
 
 
 def _pair(row: Mapping[str | None, object], file: PairFile, task: Pairs) -> Pair:
