@@ -1,6 +1,5 @@
 """The wheel holds what the API needs, and what it does not hold says where to get it."""
 
-import importlib.metadata
 import json
 import os
 import shutil
@@ -28,8 +27,7 @@ print(json.dumps([attention_lab.__file__, answer.expected]))
 def installed(tmp_path_factory: pytest.TempPathFactory):
     """Installs what `pip install .` would, into a folder, and returns it."""
     # The build needs it, and there is no network to get it from.
-    if int(importlib.metadata.version("setuptools").partition(".")[0]) < 77:
-        pytest.skip("setuptools is older than 77")
+    pytest.importorskip("setuptools", minversion="77")
     folder = tmp_path_factory.mktemp("wheel")
     # Setuptools leaves a folder where it builds.
     shutil.copytree(ROOT / "src", folder / "clone/src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))

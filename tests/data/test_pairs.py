@@ -89,8 +89,25 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     found = read(tmp_path)
     for split, rows in wanted.items():
         assert texts(found, found.rows[split]) == {(row["source"], row["target"]) for row in rows}
-    changed = write(tmp_path / "test.parquet", ROWS[41:]).parent
-    assert read(changed).fingerprint != found.fingerprint
+
+
+def test_a_row_that_moves_from_one_file_to_the_next_is_noticed(tmp_path):
+    # Cut elsewhere, the same rows are the same bytes one after the other.
+    write(tmp_path / "train.jsonl", ROWS[:20])
+    write(tmp_path / "validation.jsonl", ROWS[20:40])
+    write(tmp_path / "test.jsonl", ROWS[40:])
+    before = read(tmp_path).fingerprint
+    write(tmp_path / "train.jsonl", ROWS[:21])
+    write(tmp_path / "validation.jsonl", ROWS[21:40])
+    assert read(tmp_path).fingerprint != before
+
+
+def test_held_out_sources_that_are_trained_on_are_counted(tmp_path, caplog):
+    for split, rows in {"train": ROWS[:40], "validation": ROWS[40:], "test": ROWS[38:]}.items():
+        write(tmp_path / f"{split}.csv", rows)
+    read(tmp_path)
+    assert "2 sources of the test split are in the training split as well" in caplog.text
+    assert "sources of the validation split" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -114,10 +131,31 @@ def test_a_bad_folder_is_told(tmp_path, files, said):
     assert said in str(refused.value)
 
 
-def test_what_is_no_arrow_is_told(tmp_path):
-    (tmp_path / "pairs.arrow").write_bytes(b"no arrow at all")
-    with pytest.raises(SettingError, match="row 1: "):
-        read(tmp_path / "pairs.arrow")
+@pytest.mark.parametrize("name", ["pairs.parquet", "pairs.arrow", "stream.arrow"])
+def test_a_damaged_table_is_told_and_never_ends_the_process(tmp_path, name):
+    whole = write(tmp_path / name, ROWS).read_bytes()
+    refused: list[str] = []
+    for place in range(0, len(whole), 5):
+        for damaged in (whole[:place], whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :]):
+            (tmp_path / name).write_bytes(damaged)
+            # Some bytes mean nothing, so that not every file is refused.
+            try:
+                read(tmp_path / name)
+            except SettingError as error:
+                refused.append(str(error))
+    assert len(refused) > len(whole) / 5
+    assert not any("\n" in said for said in refused)
+
+
+def test_a_file_that_may_not_be_read_is_told(tmp_path, monkeypatch):
+    path = write(tmp_path / "pairs.csv", ROWS)
+
+    def denied(*_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(SettingError, match="Permission denied"):
+        read(path)
 
 
 def test_tokens_are_characters_words_or_the_items_of_a_list(tmp_path):

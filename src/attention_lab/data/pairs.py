@@ -4,8 +4,7 @@ import csv
 import hashlib
 import json
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -27,7 +26,8 @@ _LARGEST_FILE = 2**30
 """Bytes: a file is read into memory whole."""
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
-_KINDS = (*_DELIMITERS, ".jsonl", ".json", ".parquet", ".arrow")
+_TABLES = (".parquet", ".arrow")
+_KINDS = (*_DELIMITERS, ".jsonl", ".json", *_TABLES)
 
 
 class PairFile(NamedTuple):
@@ -70,7 +70,7 @@ class NumberedPairs(NamedTuple):
     Attributes:
         symbols: what the symbols are called, those of the training split; the first one stands for all others.
         rows: each split's.
-        fingerprint: of the file's bytes, so that a run that goes on sees whether it is the same.
+        fingerprint: of each file's bytes, so that a run that goes on sees whether they are the same.
     """
 
     symbols: Sequence[str]
@@ -81,8 +81,8 @@ class NumberedPairs(NamedTuple):
 def read_splits(file: PairFile, task: Pairs, seed: int) -> NumberedPairs:
     """Reads a file's pairs and deals them to the splits.
 
-    A pair belongs to the split that its row names, or else to the one that its source's content decides, so that no
-    source is ever in two splits. The vocabulary is that of the training split.
+    A pair belongs to the split that its file or its row names, or else to the one that its source's content decides, so
+    that no source is in two splits. The vocabulary is that of the training split.
 
     Args:
         file: where they are, and how many to take.
@@ -93,7 +93,7 @@ def read_splits(file: PairFile, task: Pairs, seed: int) -> NumberedPairs:
         SettingError: the file cannot be read, or a split is empty; the row is named.
     """
     files = _files(file.path)
-    pairs = [pair for path, split in files for pair in _pairs(path, file, task, split)]
+    pairs = [pair for path, split in files for pair in _pairs(file._replace(path=path), task, split)]
     fitting = [pair for pair in pairs if max(len(pair.source), len(pair.target)) <= file.max_length]
     if len(fitting) < len(pairs):
         log.warning(
@@ -112,14 +112,23 @@ def read_splits(file: PairFile, task: Pairs, seed: int) -> NumberedPairs:
     symbols = (UNKNOWN, *seen)
     numbers = {symbol: number + FIRST_SYMBOL for number, symbol in enumerate(symbols)}
     rows: dict[Split, SequenceRows] = {split: _numbered(some, numbers) for split, some in chosen.items()}
+    _warn_of_held_out(chosen, numbers)
+    fingerprints = [hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path, _ in files]
+    return NumberedPairs(symbols, rows, "-".join(fingerprints))
+
+
+def _warn_of_held_out(chosen: Mapping[Split, Sequence[Pair]], known: Collection[str]) -> None:
+    """Says what makes held-out figures worse, tokens that were never seen, or better, sources that were."""
+    trained = {tuple(pair.source) for pair in chosen["train"]}
     held_out: tuple[Split, ...] = ("validation", "test")
     for split in held_out:
-        strange = Counter(token for pair in chosen[split] for token in (*pair.source, *pair.target))
-        count = sum(number for token, number in strange.items() if token not in numbers)
-        if count:
-            log.warning("%d tokens of the %s split are in no training sequence: %s for each.", count, split, UNKNOWN)
-    content = b"".join(path.read_bytes() for path, _ in files)
-    return NumberedPairs(symbols, rows, hashlib.sha256(content).hexdigest()[:16])
+        tokens = (token for pair in chosen[split] for token in (*pair.source, *pair.target))
+        unknown = sum(token not in known for token in tokens)
+        if unknown:
+            log.warning("%d tokens of the %s split are in no training sequence: %s for each.", unknown, split, UNKNOWN)
+        seen = sum(tuple(pair.source) in trained for pair in chosen[split])
+        if seen:
+            log.warning("%d sources of the %s split are in the training split as well.", seen, split)
 
 
 def _files(path: Path) -> list[tuple[Path, Split | None]]:
@@ -128,7 +137,7 @@ def _files(path: Path) -> list[tuple[Path, Split | None]]:
         return [(_checked(path), None)]
     found: list[tuple[Path, Split | None]] = []
     for split in SPLITS:
-        named = sorted(file for file in path.iterdir() if file.stem == split and file.suffix.lower() in _KINDS)
+        named = sorted(file for file in path.glob(f"{split}.*") if file.stem == split and file.suffix.lower() in _KINDS)
         if len(named) != 1:
             names = ", ".join(file.name for file in named) or f"no {split}.csv"
             reason = f"is a folder with {names}; it takes one file each of train, validation and test"
@@ -148,24 +157,24 @@ def _checked(path: Path) -> Path:
     return path
 
 
-def _pairs(path: Path, file: PairFile, task: Pairs, split: Split | None) -> Iterator[Pair]:
-    """Yields the pairs of one file, which are for a split where one is given.
+def _pairs(file: PairFile, task: Pairs, split: Split | None) -> Iterator[Pair]:
+    """Yields a file's pairs, which are all for a split where one is given.
 
     Raises:
         SettingError: a row cannot be used; rows count from 1, without a header.
     """
-    number = 0
+    number, path = 0, file.path
     try:
         for row in _rows(path):
             number += 1
             pair = _pair(row, file, task)
             if split and pair.split not in (None, split):
                 raise _RowError(f"names the split {pair.split}, in a file for {split}")
-            yield pair._replace(split=split) if split else pair
+            yield pair._replace(split=split or pair.split)
     except UnicodeDecodeError as error:
         strange = f"byte {error.start} of what was read is {error.object[error.start]:#x}"
         raise SettingError("data.path", str(path), f"is not UTF-8 after row {number}: {strange}") from error
-    except (ValueError, csv.Error, pa.ArrowException) as error:
+    except (ValueError, OSError, csv.Error, pa.ArrowException) as error:
         # A row that cannot be read is the one after the last that could.
         where = f"row {number}" if isinstance(error, _RowError) else f"row {number + 1}"
         raise SettingError("data.path", str(path), f"{where}: {' '.join(str(error).split())}") from error
@@ -179,11 +188,8 @@ class _RowError(ValueError):
 
 def _rows(path: Path) -> Iterator[Mapping[str | None, object]]:
     kind = path.suffix.lower()
-    if kind == ".parquet":
-        yield from cast(list[dict[str | None, object]], parquet.read_table(path).to_pylist())
-        return
-    if kind == ".arrow":
-        yield from _arrow_rows(path)
+    if kind in _TABLES:
+        yield from _table_rows(path)
         return
     with path.open(encoding="utf-8-sig", newline="") as file:
         if kind in _DELIMITERS:
@@ -198,14 +204,18 @@ def _rows(path: Path) -> Iterator[Mapping[str | None, object]]:
             yield cast(dict[str | None, object], row)
 
 
-def _arrow_rows(path: Path) -> list[dict[str | None, object]]:
-    """Reads Arrow's file format, or its stream format, in which `datasets` saves."""
-    try:
-        with pa.ipc.open_file(path) as reader:
-            table: Any = reader.read_all()
-    except pa.ArrowInvalid:
-        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
-            table = reader.read_all()
+def _table_rows(path: Path) -> list[dict[str | None, object]]:
+    """Reads Parquet, or Arrow: its file format, or its stream format, in which `datasets` saves."""
+    table: Any
+    if path.suffix.lower() == ".parquet":
+        table = parquet.read_table(path)
+    else:
+        try:
+            table = pa.ipc.open_file(path.read_bytes()).read_all()
+        except pa.ArrowInvalid:
+            table = pa.ipc.open_stream(path.read_bytes()).read_all()
+    # Arrow believes what a file says of itself: without this, offsets of a damaged one end the process.
+    table.validate(full=True)
     return table.to_pylist()
 
 

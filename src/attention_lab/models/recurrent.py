@@ -130,7 +130,7 @@ def read(source: Integer[Tensor, "B S"], embedding: Embedding, encoder: nn.RNNBa
 class LSTM(nn.LSTM):
     """PyTorch's LSTM, which on a CPU keeps to its weights' precision under autocast.
 
-    There oneDNN runs it, which has no half-precision LSTM for CPUs without AVX-512 and fails (PyTorch 2.11 to 2.13).
+    There oneDNN runs it, which fails in half precision on CPUs without AVX-512 (seen with PyTorch 2.13 on AVX2).
     """
 
     def forward(self, input: Any, hx: Any = None) -> Any:

@@ -57,10 +57,10 @@ class DataSettings(Section):
         test_size: distinct test sequences.
         batch_size: sequences a batch.
         num_workers: processes that assemble batches; 0 is fastest unless the main process is starved.
-        path: a file of pairs, for `task=file`.
+        path: a file of pairs, or a folder of one for each split, for `task=file`.
         source_column: where in it the sources stand.
         target_column: where the targets stand.
-        fingerprint: of the file's bytes; found, not set.
+        fingerprint: of each file's bytes; found, not set.
     """
 
     min_length: Count
